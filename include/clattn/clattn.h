@@ -1,0 +1,289 @@
+/* clattn: attention kernels for OpenCL devices. MIT licence.
+ *
+ * This header holds the context, tensors and the inference operations. An operation is one struct (its tensors and
+ * settings) and one call that takes it together with a launch struct (queue, events, workspace, forced variant).
+ *
+ * Every call checks its arguments first and enqueues nothing when it refuses. No call synchronises with the device,
+ * reads device data on the host, creates a queue or prints. Every call may be made from several threads at once on one
+ * context; a workspace, and the tensors a call writes, belong to that call until its event completes. */
+#ifndef CLATTN_CLATTN_H
+#define CLATTN_CLATTN_H
+
+#ifndef CL_TARGET_OPENCL_VERSION
+#define CL_TARGET_OPENCL_VERSION 120
+#endif
+#include <CL/cl.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CLATTN_VERSION_MAJOR 0
+#define CLATTN_VERSION_MINOR 1
+#define CLATTN_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define CLATTN_API __attribute__((visibility("default")))
+#else
+#define CLATTN_API
+#endif
+
+/* ---- status ------------------------------------------------------------------------------------------------------ */
+
+typedef enum clattn_status {
+    CLATTN_SUCCESS = 0,
+    CLATTN_INVALID_ARGUMENT = 1,   /* an argument breaks a rule of this header; nothing was enqueued */
+    CLATTN_UNSUPPORTED = 2,        /* valid, but no variant on this device takes it; nothing was enqueued */
+    CLATTN_WORKSPACE_TOO_SMALL = 3, /* see clattn_workspace_size(); nothing was enqueued */
+    CLATTN_OUT_OF_HOST_MEMORY = 4,
+    CLATTN_OUT_OF_DEVICE_MEMORY = 5,
+    CLATTN_BUILD_FAILED = 6, /* the OpenCL compiler refused a program; the text carries its log */
+    CLATTN_DEVICE_LOST = 7,  /* the device or its driver is gone, or an earlier command crashed it */
+    CLATTN_OPENCL_ERROR = 8, /* any other OpenCL error; the text carries its code */
+    CLATTN_INTERNAL_ERROR = 9
+} clattn_status;
+
+/* "CLATTN_SUCCESS" and so on; never NULL. */
+CLATTN_API const char *clattn_status_name(clattn_status status);
+
+/* Why the calling thread's last call that did not return CLATTN_SUCCESS failed: the argument's name and value, the
+ * OpenCL code, the build log. Valid until the thread's next clattn call; never NULL. */
+CLATTN_API const char *clattn_last_error(void);
+
+/* "0.1.0": the version of the library that is running. */
+CLATTN_API const char *clattn_version(void);
+
+/* ---- context ----------------------------------------------------------------------------------------------------- */
+
+typedef struct clattn_context clattn_context;
+
+typedef enum clattn_log_level { CLATTN_LOG_ERROR = 1, CLATTN_LOG_WARNING = 2, CLATTN_LOG_INFO = 3, CLATTN_LOG_DEBUG = 4 } clattn_log_level;
+
+/* Called from whichever thread makes the call that logs; must not call clattn. */
+typedef void (*clattn_log_function)(void *user, clattn_log_level level, const char *message);
+
+/* Initialise with clattn_context_options_init(). Strings are copied. Where a member is unset, the named environment
+ * variable is read, once, when the context is created; after that the environment is never read again. */
+typedef struct clattn_context_options {
+    size_t size;
+    clattn_log_function log; /* NULL: silent */
+    void *log_user;
+    clattn_log_level log_level; /* least important level passed on; default CLATTN_LOG_WARNING (CLATTN_LOG=error|...) */
+    const char *cl_dir;         /* kernels from this folder, not the embedded ones (CLATTN_CL_DIR) */
+    const char *cache_dir;      /* program cache; "" = off; NULL = CLATTN_CACHE_DIR, else XDG cache. Created 0700; it is
+                                   trusted like the library itself and refused when others own it or may write to it */
+    uint64_t cache_bytes;       /* the cache's bound; default 256 MiB */
+    const char *tuning_db;      /* user tuning database; "" = none; NULL = CLATTN_TUNING_DB, else XDG data */
+    const char *capabilities;   /* may only lower what the device has: "none", or "all,-shuffle,-nvidia_mma" (CLATTN_CAPS) */
+} clattn_context_options;
+
+CLATTN_API void clattn_context_options_init(clattn_context_options *options);
+
+/* Creates a handle for one device of the caller's OpenCL context. Retains context and device; runs nothing on the
+ * device. options may be NULL. */
+CLATTN_API clattn_status clattn_context_create(cl_context context, cl_device_id device,
+                                               const clattn_context_options *options, clattn_context **out);
+
+/* Releases the handle and sets *context to NULL; NULL is accepted. No call may be in progress on another thread;
+ * enqueued work need not have finished. */
+CLATTN_API void clattn_context_release(clattn_context **context);
+
+/* ---- tensors ----------------------------------------------------------------------------------------------------- */
+
+#define CLATTN_MAX_RANK 4
+
+typedef enum clattn_dtype { CLATTN_F32 = 1, CLATTN_F16 = 2, CLATTN_BF16 = 3 } clattn_dtype;
+
+typedef enum clattn_memory_kind {
+    CLATTN_MEMORY_NONE = 0,  /* the tensor is absent */
+    CLATTN_MEMORY_BUFFER = 1 /* an OpenCL buffer or sub-buffer; 2 and 3 are reserved for SVM and USM pointers */
+} clattn_memory_kind;
+
+typedef struct clattn_memory {
+    clattn_memory_kind kind;
+    union {
+        cl_mem buffer;
+        void *pointer;
+    } as;
+} clattn_memory;
+
+/* A view of memory that the caller owns. Element (i0,i1,..) lies at offset + sum(i * strides), all in elements.
+ * A stride of 0 repeats an input; outputs must not overlap themselves. Unused trailing dims are ignored. */
+typedef struct clattn_tensor {
+    clattn_memory memory;
+    int64_t offset;
+    clattn_dtype dtype;
+    int32_t rank;
+    int64_t dims[CLATTN_MAX_RANK];
+    int64_t strides[CLATTN_MAX_RANK];
+} clattn_tensor;
+
+/* A dense row-major view at offset 0 of a buffer; rank is clamped to 1..CLATTN_MAX_RANK. */
+CLATTN_API clattn_tensor clattn_tensor_dense(cl_mem buffer, clattn_dtype dtype, int32_t rank, const int64_t *dims);
+
+/* Bytes of one element; 0 for an unknown dtype. */
+CLATTN_API size_t clattn_dtype_size(clattn_dtype dtype);
+
+/* ---- launching --------------------------------------------------------------------------------------------------- */
+
+/* Scratch memory of one call. */
+typedef struct clattn_workspace {
+    cl_mem buffer;
+    size_t offset; /* bytes; a multiple of 256 */
+    size_t size;   /* bytes from offset */
+} clattn_workspace;
+
+typedef struct clattn_launch {
+    size_t size;
+    cl_command_queue queue; /* on the context's device; in order or out of order */
+    cl_uint num_events_in_wait_list;
+    const cl_event *event_wait_list;
+    cl_event *event; /* where not NULL: receives an event that completes with the whole call */
+    clattn_workspace workspace;
+    const char *variant;    /* NULL: the library chooses; else a name from clattn/variants.h */
+    const char *parameters; /* NULL: tuned; else "block_m=64,block_n=32": overrides single tile parameters */
+} clattn_launch;
+
+CLATTN_API void clattn_launch_init(clattn_launch *launch, cl_command_queue queue);
+
+typedef enum clattn_op_kind {
+    CLATTN_OP_ATTENTION = 1,
+    CLATTN_OP_ATTENTION_MERGE = 2,
+    CLATTN_OP_SOFTMAX = 3,
+    CLATTN_OP_SOFTMAX_MERGE = 4,
+    CLATTN_OP_GEMM = 5
+} clattn_op_kind;
+
+/* The common head of all operation structs; set by their initialisers. */
+typedef struct clattn_op {
+    size_t size;
+    clattn_op_kind kind;
+} clattn_op;
+
+/* Would the call be accepted? Checks everything that the call checks except the workspace, enqueues and builds nothing.
+ * launch may be NULL; of it only variant and parameters are used. */
+CLATTN_API clattn_status clattn_supported(clattn_context *context, const clattn_op *op, const clattn_launch *launch);
+
+/* Bytes of workspace that the call needs; 0 is common. */
+CLATTN_API clattn_status clattn_workspace_size(clattn_context *context, const clattn_op *op, const clattn_launch *launch,
+                                               size_t *bytes);
+
+/* Builds what the call would build on first use. */
+CLATTN_API clattn_status clattn_prepare(clattn_context *context, const clattn_op *op, const clattn_launch *launch);
+
+/* ---- attention --------------------------------------------------------------------------------------------------- */
+
+typedef enum clattn_causal {
+    CLATTN_CAUSAL_NONE = 0,
+    CLATTN_CAUSAL_BOTTOM_RIGHT = 1, /* key j is visible to query i where j <= i + Nk - Nq */
+    CLATTN_CAUSAL_TOP_LEFT = 2      /* ... where j <= i */
+} clattn_causal;
+
+/* O = softmax(scale * Q K^T) V, exact and in O(N) memory (FlashAttention, arXiv:2205.14135, 2307.08691).
+ *
+ *   q [B,Hq,Nq,D]  k [B,Hkv,Nk,D]  v [B,Hkv,Nk,Dv]  o [B,Hq,Nq,Dv]  lse [B,Hq,Nq] (optional, F32)
+ *
+ * q, k and v share one dtype; o has it too, or is F32. D and Dv lie in 1..256 (Dv = 0 writes lse alone); Hq is a
+ * multiple of Hkv and query head h reads kv head h / (Hq / Hkv). The innermost stride of q, k, v and o must be 1
+ * (where that dimension is larger than 1); lse may have any strides. o and lse must not overlap any input. lse is the
+ * natural logarithm of the sum of exp(score). A row with no visible key gives o = 0 and lse = -inf. Zero B, Hq or Nq:
+ * success, nothing written. Statistics and sums are kept in fp32; the result is the same on every run. */
+typedef struct clattn_attention_op {
+    clattn_op head;
+    clattn_tensor q, k, v, o, lse;
+    clattn_causal causal;
+    int32_t has_diagonal; /* non-zero: with causal, key j is visible where j <= i + diagonal, whatever Nq and Nk are */
+    int64_t diagonal;
+    int32_t has_scale; /* zero: 1 / sqrt(D) */
+    float scale;       /* any finite value */
+} clattn_attention_op;
+
+CLATTN_API void clattn_attention_init(clattn_attention_op *op);
+CLATTN_API clattn_status clattn_attention(clattn_context *context, const clattn_attention_op *op,
+                                          const clattn_launch *launch);
+
+/* Merges n partial attention results over disjoint key sets into the result over their union.
+ *
+ *   o_in[i] [B,H,N,Dv]  lse_in[i] [B,H,N] (F32)  ->  o [B,H,N,Dv]  lse [B,H,N] (optional, F32)
+ *
+ * All o_in share one dtype; o has any. The arrays are read during the call only. Where lse_in = -inf the operand has
+ * weight 0 and its o is not read into the result, whatever it holds; +inf is taken for an empty operand too. count = 0
+ * gives o = 0, lse = -inf. o and lse may be exactly one operand's own o and lse; any other overlap is refused.
+ * Innermost stride of o and o_in must be 1. More than 8 operands need workspace. */
+typedef struct clattn_attention_merge_op {
+    clattn_op head;
+    int32_t count;
+    const clattn_tensor *o_in, *lse_in;
+    clattn_tensor o, lse;
+} clattn_attention_merge_op;
+
+CLATTN_API void clattn_attention_merge_init(clattn_attention_merge_op *op);
+CLATTN_API clattn_status clattn_attention_merge(clattn_context *context, const clattn_attention_merge_op *op,
+                                                const clattn_launch *launch);
+
+/* ---- softmax ----------------------------------------------------------------------------------------------------- */
+
+typedef enum clattn_softmax_function {
+    CLATTN_SOFTMAX = 0,     /* y = exp(x - max) / sum */
+    CLATTN_LOG_SOFTMAX = 1, /* y = (x - max) - log(sum) */
+    CLATTN_LOG_SUM_EXP = 2, /* y = max + log(sum); y has dims[axis] = 1 */
+    CLATTN_SOFTMAX_STATE = 3 /* m = max, l = sum(exp(x - max)); F32, dims[axis] = 1 (arXiv:1805.02867) */
+} clattn_softmax_function;
+
+typedef enum clattn_empty_rows { CLATTN_EMPTY_ROWS_NAN = 0, CLATTN_EMPTY_ROWS_ZERO = 1 } clattn_empty_rows;
+
+/* Softmax and its relatives along one axis of a tensor of rank 1..4 with any strides; rows up to 2^31 - 1 elements.
+ * y has any dtype and x's dims (except along axis, see above); y may be exactly x. A row of -inf alone gives NaN or 0
+ * as empty_rows says (log-softmax: NaN or -inf; log-sum-exp -inf and state (-inf, 0) either way); a row that holds +inf
+ * or NaN gives NaN throughout. Other overlap of y, m or l with x is refused. */
+typedef struct clattn_softmax_op {
+    clattn_op head;
+    clattn_softmax_function function;
+    int32_t axis; /* default -1: the last; negative counts from the end */
+    clattn_empty_rows empty_rows;
+    clattn_tensor x, y; /* y is absent for CLATTN_SOFTMAX_STATE */
+    clattn_tensor m, l; /* CLATTN_SOFTMAX_STATE only */
+} clattn_softmax_op;
+
+CLATTN_API void clattn_softmax_init(clattn_softmax_op *op);
+CLATTN_API clattn_status clattn_softmax(clattn_context *context, const clattn_softmax_op *op, const clattn_launch *launch);
+
+/* Merges n states (m, l) of disjoint parts of a row: m = max(m_i), l = sum(l_i * exp(m_i - m)). All F32, one shape, any
+ * strides. m_in = -inf has weight 0 whatever l holds; count = 0 gives (-inf, 0). m and l may be exactly one operand's
+ * own m and l. More than 8 operands are folded in several launches, needing no workspace. */
+typedef struct clattn_softmax_merge_op {
+    clattn_op head;
+    int32_t count;
+    const clattn_tensor *m_in, *l_in;
+    clattn_tensor m, l;
+} clattn_softmax_merge_op;
+
+CLATTN_API void clattn_softmax_merge_init(clattn_softmax_merge_op *op);
+CLATTN_API clattn_status clattn_softmax_merge(clattn_context *context, const clattn_softmax_merge_op *op,
+                                              const clattn_launch *launch);
+
+/* ---- matrix product ---------------------------------------------------------------------------------------------- */
+
+/* C = alpha op(A) op(B) + beta C over up to two leading batch dimensions.
+ *
+ *   op(A) [..,M,K]  op(B) [..,K,N]  C [..,M,N]   rank 2..4; a is stored [..,K,M] where transpose_a, b [..,N,K] likewise
+ *
+ * a and b share one dtype; c has it too, or is F32. Innermost strides must be 1. beta = 0 does not read c. c must not
+ * overlap a or b. Batch strides of a and b may be 0. Sums in fp32. K = 0 gives beta C. */
+typedef struct clattn_gemm_op {
+    clattn_op head;
+    int32_t transpose_a, transpose_b;
+    float alpha, beta; /* default 1, 0 */
+    clattn_tensor a, b, c;
+} clattn_gemm_op;
+
+CLATTN_API void clattn_gemm_init(clattn_gemm_op *op);
+CLATTN_API clattn_status clattn_gemm(clattn_context *context, const clattn_gemm_op *op, const clattn_launch *launch);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

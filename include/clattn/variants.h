@@ -1,0 +1,67 @@
+/* Looking behind the choice: enumerate the variants of an operation, ask why one is refused, see what would run.
+ * Names are those that clattn_launch.variant takes. Thread safety as in clattn.h. */
+#ifndef CLATTN_VARIANTS_H
+#define CLATTN_VARIANTS_H
+
+#include "clattn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Variants of an operation in order of preference; 0 for an unknown kind. */
+CLATTN_API size_t clattn_variant_count(clattn_op_kind kind);
+
+/* "fused_fma"; NULL where index is out of range. Static storage. */
+CLATTN_API const char *clattn_variant_name(clattn_op_kind kind, size_t index);
+
+/* Writes why the variant refuses this problem on this device, or "" where it accepts. */
+CLATTN_API clattn_status clattn_variant_question(clattn_context *context, const clattn_op *op, const char *variant,
+                                                 char *reason, size_t reason_size);
+
+/* What a call would run. */
+typedef struct clattn_choice {
+    size_t size;
+    char variant[64];     /* "fused_fma" */
+    char name[128];       /* "attention_forward_f16_d128__fma_64x64" */
+    char parameters[256]; /* "block_m=64,block_n=64,..." */
+    char source[64];      /* which tuning row gave them: "device", "architecture", "vendor", "default", "call" */
+} clattn_choice;
+
+CLATTN_API clattn_status clattn_variant_choose(clattn_context *context, const clattn_op *op, const clattn_launch *launch,
+                                               clattn_choice *choice);
+
+/* Facts about the device as the library sees them, after the capability mask. */
+typedef struct clattn_device_info {
+    size_t size;
+    char name[128], vendor[128], driver[128], platform[128];
+    char architecture[32]; /* "sm_90", "gfx1100", "xe_hpg", "cpu", "unknown" */
+    char capabilities[256]; /* "shuffle,half,nvidia_mma" */
+    char subgroup_backend[16]; /* "khr", "nvidia", "local" */
+    uint32_t compute_units, max_work_group_size, subgroup_size;
+    uint64_t local_memory, global_memory, max_allocation;
+    char cache_dir[512], tuning_db[512]; /* "" = off */
+} clattn_device_info;
+
+CLATTN_API clattn_status clattn_context_info(clattn_context *context, clattn_device_info *info);
+
+/* Outcome of each capability's self-test so far: "passed", "failed", "untested" or "absent". Runs those that have not
+ * run yet where run is non-zero (this needs the device). NULL where index is past the last. */
+CLATTN_API clattn_status clattn_capability_report(clattn_context *context, size_t index, int run, const char **capability,
+                                                  const char **verdict);
+
+/* Counters since the context was created. */
+typedef struct clattn_statistics {
+    size_t size;
+    uint64_t programs_built;  /* compiled from source */
+    uint64_t programs_loaded; /* taken from the disk cache */
+    uint64_t kernel_launches;
+} clattn_statistics;
+
+CLATTN_API clattn_status clattn_context_statistics(clattn_context *context, clattn_statistics *statistics);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,37 @@
+/* Argument checks shared by the front-ends. Every message names the argument and its value. */
+#ifndef CLATTN_CHECK_H
+#define CLATTN_CHECK_H
+
+#include "device.h"
+#include <clattn/clattn.h>
+
+enum check_access { CHECK_INPUT, CHECK_OUTPUT };
+
+/* Memory kind, dtype, rank within [1,4], dims >= 0, strides >= 0 (and, for outputs, no two elements on one address),
+ * offset >= 0, buffer belongs to the context's cl_context, last element inside the buffer (64-bit overflow refused).
+ * A tensor with a zero dim needs no valid buffer. */
+clattn_status check_tensor(clattn_context *context, const char *name, const clattn_tensor *tensor,
+                           enum check_access access);
+clattn_status check_present(const char *name, const clattn_tensor *tensor);
+clattn_status check_rank(const char *name, const clattn_tensor *tensor, int rank);
+clattn_status check_dim(const char *name, const clattn_tensor *tensor, int dim, int64_t expected, const char *meaning);
+/* dtype is one of those in the mask of 1 << dtype bits. */
+clattn_status check_dtype(const char *name, const clattn_tensor *tensor, unsigned allowed);
+/* The stride of the last dim is 1, or the dim is at most 1. */
+clattn_status check_innermost_dense(const char *name, const clattn_tensor *tensor);
+/* Refuses an output that cannot be proven disjoint from another tensor. Decided on the parent buffers; disjoint element
+ * ranges, or equal strides with offsets that interleave (packed QKV), are accepted. */
+clattn_status check_disjoint(const char *output_name, const clattn_tensor *output, const char *other_name,
+                             const clattn_tensor *other);
+/* Same memory, offset, dtype, dims and strides: the documented in-place form. */
+bool check_same_view(const clattn_tensor *a, const clattn_tensor *b);
+/* Struct size, queue present, on this context and device, wait list consistent, workspace inside its buffer and at least
+ * `needed` bytes, aligned. Also that the workspace buffer is none of the call's tensors' memory is the caller's duty. */
+clattn_status check_launch(clattn_context *context, const clattn_launch *launch, size_t needed);
+/* context, op not NULL, head.kind as expected, head.size at least `minimum`. */
+clattn_status check_op(const clattn_context *context, const clattn_op *op, clattn_op_kind kind, size_t minimum);
+
+/* Every row (all strides but the innermost, and the offset) starts at a multiple of `bytes`. */
+bool check_aligned(const clattn_tensor *tensor, size_t bytes);
+
+#endif

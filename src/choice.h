@@ -1,0 +1,22 @@
+/* From a checked problem to a variant with parameters: forced by the caller or picked, self-tested, tuned. */
+#ifndef CLATTN_CHOICE_H
+#define CLATTN_CHOICE_H
+
+#include "tuning.h"
+#include "variant.h"
+
+struct choice {
+    const struct variant *variant;
+    struct device_facts facts; /* as used for the choice */
+    struct parameters parameters; /* tuning row, then the caller's overrides */
+    enum tuning_source source;
+    bool overridden; /* the caller gave parameters */
+};
+
+/* Walks the variants in order of preference (or takes launch->variant alone): a row that refuses is logged with its
+ * reason; one whose capabilities fail their self-test falls to the next. launch may be NULL. run_selftest false: facts
+ * are believed (clattn_supported, clattn_workspace_size). UNSUPPORTED with all reasons where nothing is left. */
+clattn_status choice_make(clattn_context *context, const struct problem *problem, const clattn_launch *launch,
+                          int64_t tuning_size, bool run_selftest, struct choice *out);
+
+#endif

@@ -1,0 +1,56 @@
+/* What a device can do, asked once. Everything that chooses works on this plain struct, so that tests can invent
+ * devices. device_<vendor>.c fill in what only a vendor's own queries tell. */
+#ifndef CLATTN_DEVICE_H
+#define CLATTN_DEVICE_H
+
+#include <clattn/clattn.h>
+#include <stdbool.h>
+
+enum device_vendor { VENDOR_OTHER, VENDOR_NVIDIA, VENDOR_AMD, VENDOR_INTEL };
+
+/* Optional capabilities. Each has a name for CLATTN_CAPS and, where its absence of faults can be tested, a self-test. */
+enum device_capability {
+    CAP_SUBGROUP_SHUFFLE, /* "shuffle": sub-group shuffles through the device's sub-group back-end (khr or nvidia) */
+    CAP_HALF_TYPE,        /* "half": the type half may be loaded, stored and converted in kernels */
+    CAP_CPU,              /* "cpu": the device is a CPU: one work-item per tile pays */
+    CAP_NVIDIA_MMA,       /* "nvidia_mma": mma.sync and ldmatrix on fp16 and bf16 (sm_80 and later) */
+    CAP_COUNT
+};
+#define CAP_BIT(cap) (UINT64_C(1) << (cap))
+
+enum subgroup_backend { SUBGROUP_LOCAL, SUBGROUP_KHR, SUBGROUP_NVIDIA };
+
+struct device_facts {
+    char name[128], vendor_name[128], driver[128], platform[128];
+    char architecture[32];
+    enum device_vendor vendor;
+    bool is_cpu, is_gpu;
+    uint64_t caps; /* CAP_BIT(...), after the mask */
+    enum subgroup_backend subgroup; /* SUBGROUP_LOCAL unless CAP_SUBGROUP_SHUFFLE is held */
+    uint32_t subgroup_size;         /* work-items that run together; 1 where unknown */
+    uint32_t compute_units;
+    uint32_t max_group;   /* work-items */
+    uint32_t max_item[3]; /* per dimension */
+    uint64_t local_memory; /* bytes that a static __local array may take */
+    uint64_t global_memory, max_allocation;
+    uint32_t base_align; /* bytes to which every cl_mem's address is aligned at least */
+    bool opencl_1_2;     /* accepts -cl-std=CL1.2 */
+    const char *build_options; /* device-wide compiler options; static storage */
+};
+
+/* Queries the device. mask: see clattn_context_options.capabilities; NULL or "" = all. An unknown name in it is an
+ * argument error. */
+clattn_status device_query(cl_device_id device, const char *mask, struct device_facts *facts);
+
+/* Vendor parts, called by device_query(); each leaves facts alone where the device is not its own. */
+void device_nvidia(cl_device_id device, struct device_facts *facts);
+void device_amd(cl_device_id device, struct device_facts *facts);
+void device_intel(cl_device_id device, struct device_facts *facts);
+void device_cpu(cl_device_id device, struct device_facts *facts);
+
+const char *device_capability_name(enum device_capability cap);
+const char *device_vendor_name(enum device_vendor vendor);
+/* Does the device list the extension, as a whole word? */
+bool device_has_extension(cl_device_id device, const char *extension);
+
+#endif

@@ -1,0 +1,39 @@
+/* What each operation's file gives to the calls that are generic over operations (operation.c). */
+#ifndef CLATTN_OPERATION_H
+#define CLATTN_OPERATION_H
+
+#include "choice.h"
+
+/* What a front-end does, as data: clattn_<op>(), clattn_supported(), clattn_workspace_size(), clattn_prepare() and
+ * clattn_variant_*() all run these. */
+struct operation {
+    clattn_op_kind kind;
+    size_t minimum_size; /* of the struct's first published version */
+    /* Checks op wholly (not the launch) and fills in the problem. *empty: nothing to do, nothing to build. */
+    clattn_status (*check)(clattn_context *context, const clattn_op *op, struct problem *problem, bool *empty);
+    /* What tuning rows are looked up by. */
+    int64_t (*tuning_size)(const struct problem *problem);
+    /* Bytes of workspace. */
+    clattn_status (*workspace)(clattn_context *context, const clattn_op *op, const struct problem *problem,
+                               const struct choice *choice, size_t *bytes);
+    /* Builds all programs that enqueue would use. */
+    clattn_status (*prepare)(clattn_context *context, const clattn_op *op, const struct problem *problem,
+                             const struct choice *choice);
+    /* Enqueues; everything has been checked. */
+    clattn_status (*enqueue)(clattn_context *context, const clattn_op *op, const struct problem *problem,
+                             const struct choice *choice, const clattn_launch *launch);
+    /* "attention_forward_f16_d128__fma_64x64" */
+    void (*describe)(const struct problem *problem, const struct choice *choice, char *name, size_t size);
+};
+
+extern const struct operation operation_attention, operation_attention_merge, operation_softmax,
+    operation_softmax_merge, operation_gemm;
+
+const struct operation *operation_of(clattn_op_kind kind); /* NULL where unknown */
+
+/* The whole of a public call: check, choose, launch. An operation that is a step of another (the products of unfused
+ * attention) is run through this too, with a launch of its own whose events chain the steps. */
+clattn_status operation_run(clattn_context *context, const clattn_op *op, clattn_op_kind kind,
+                            const clattn_launch *launch);
+
+#endif

@@ -1,0 +1,33 @@
+/* Tile parameters per device, operation, back-end, dtype and size: rows shipped with the library, preceded by the
+ * user's own. Loaded once; searching is pure. */
+#ifndef CLATTN_TUNING_H
+#define CLATTN_TUNING_H
+
+#include "device.h"
+#include "log.h"
+#include "parameters.h"
+
+struct tuning; /* immutable after loading */
+
+struct tuning_key {
+    const char *variant; /* "fused_fma" */
+    clattn_op_kind op;
+    clattn_dtype dtype;
+    int64_t size; /* attention: max(head_dim, value_dim); softmax: columns; gemm: max(m,n) */
+};
+
+enum tuning_source { TUNING_DEVICE, TUNING_ARCHITECTURE, TUNING_VENDOR, TUNING_DEFAULT, TUNING_NONE };
+
+/* Shipped rows, then those of the file at user_db (NULL or "": none; an unreadable or damaged file is logged and
+ * ignored). */
+clattn_status tuning_load(const char *user_db, const struct log *log, struct tuning **out);
+void tuning_free(struct tuning *tuning);
+
+/* The best row: device name, else architecture, else vendor, else default; within a level user rows before shipped
+ * ones, then the smallest size bound that holds key->size, then an exact dtype before any. */
+enum tuning_source tuning_find(const struct tuning *tuning, const struct device_facts *facts,
+                               const struct tuning_key *key, struct parameters *out);
+
+const char *tuning_source_name(enum tuning_source source);
+
+#endif

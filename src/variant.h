@@ -1,0 +1,67 @@
+/* The list of implementations of each operation, and the pure choice among them. */
+#ifndef CLATTN_VARIANT_H
+#define CLATTN_VARIANT_H
+
+#include "device.h"
+#include "parameters.h"
+
+/* What the choice may depend on, put together by a front-end from a checked operation. Members that an operation does
+ * not have are 0. */
+struct problem {
+    clattn_op_kind op;
+    clattn_dtype dtype;     /* of the inputs */
+    clattn_dtype out_dtype; /* of the output */
+    /* attention */
+    int64_t batch, heads, kv_heads, nq, nk, head_dim, value_dim;
+    bool causal, writes_lse;
+    /* every row of every tensor starts at a multiple of 16 bytes */
+    bool aligned;
+    /* softmax: rows x columns along the axis; gemm: batch x (m,n,k) */
+    int softmax_function;
+    int64_t rows, columns;
+    bool axis_dense; /* the axis has stride 1 in all tensors */
+    int64_t m, n, k;
+    bool transpose_a, transpose_b;
+};
+
+enum schedule {
+    SCHEDULE_FUSED,
+    SCHEDULE_TWO_PASS,
+    SCHEDULE_UNFUSED,
+    SCHEDULE_SUBGROUP,
+    SCHEDULE_GROUP,
+    SCHEDULE_SPLIT,
+    SCHEDULE_ONLINE,     /* softmax: 2-pass, online state then write */
+    SCHEDULE_THREE_PASS, /* softmax: max, sum, write */
+    SCHEDULE_FOLD,
+    SCHEDULE_TILED,
+    SCHEDULE_LIBRARY
+};
+
+enum backend { BACKEND_FMA, BACKEND_CPU_VECTOR, BACKEND_NVIDIA_MMA, BACKEND_ANY, BACKEND_CLBLAST };
+
+struct variant {
+    const char *name; /* "fused_fma" */
+    clattn_op_kind op;
+    enum schedule schedule;
+    enum backend backend;
+    uint64_t needs; /* CAP_BITs */
+    /* NULL, or the reason of refusal (static storage). Pure. */
+    const char *(*accepts)(const struct device_facts *facts, const struct problem *problem);
+};
+
+const struct variant *variant_table(size_t *count);
+
+/* NULL where facts and problem suit the variant, else why not (static storage). */
+const char *variant_refusal(const struct variant *variant, const struct device_facts *facts,
+                            const struct problem *problem);
+
+/* The first row that accepts, or NULL. */
+const struct variant *variant_pick(const struct device_facts *facts, const struct problem *problem);
+
+/* The row of that name for an operation, or NULL. */
+const struct variant *variant_named(clattn_op_kind op, const char *name);
+
+const char *variant_backend_name(enum backend backend); /* "fma": also the file name in cl/tile/ */
+
+#endif
