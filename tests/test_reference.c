@@ -1,0 +1,233 @@
+/* The oracles against numbers computed elsewhere, and the number formats against their definition: what the tests of
+ * the kernels trust is tested first. */
+#include "attention_cases.h"
+#include "reference.h"
+
+#include "../src/half.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void generator_gives_the_published_values(void **state) {
+    (void)state;
+    const double expected[] = {0.375, -0.953125, -0.4375, 0.484375, -0.8125, -0.765625};
+    for (uint32_t i = 0; i < 6; i++)
+        assert_true(reference_u(i, 1) == expected[i]);
+    for (uint32_t i = 0; i < 4096; i++) {
+        const double u = reference_u(i, 7);
+        assert_true(u >= -1 && u <= 63 / 64.0);
+        assert_true(reference_round(CLATTN_BF16, u) == u && reference_round(CLATTN_F16, u) == u);
+    }
+}
+
+static void normal_values_have_the_right_moments(void **state) {
+    (void)state;
+    double sum = 0, squares = 0;
+    for (uint64_t i = 0; i < 100000; i++) {
+        const double x = reference_normal(i, 5);
+        sum += x;
+        squares += x * x;
+    }
+    assert_true(fabs(sum / 1e5) < 0.02 && fabs(squares / 1e5 - 1) < 0.02);
+}
+
+static float from_bits(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static void bf16_is_rounded_to_nearest_even(void **state) {
+    (void)state;
+    assert_true(reference_round(CLATTN_BF16, 0.2691408770292272) == 0.26953125);
+    assert_true(reference_round(CLATTN_BF16, 1 + 0x1p-8) == 1.0);
+    assert_true(reference_round(CLATTN_BF16, 1 + 0x3p-8) == 1.015625);
+    assert_true(reference_round(CLATTN_BF16, 1 + 0x1p-8 + 0x1p-16) == 1.0078125);
+    assert_true(reference_round(CLATTN_BF16, 3.4e38) == (double)INFINITY);
+    assert_true(isnan(reference_round(CLATTN_BF16, (double)from_bits(0x7f800001u))));
+    assert_true(isnan(reference_round(CLATTN_BF16, (double)from_bits(0xffffffffu))));
+}
+
+static void fp16_is_rounded_to_nearest_even(void **state) {
+    (void)state;
+    assert_true(reference_round(CLATTN_F16, 65519) == 65504);
+    assert_true(reference_round(CLATTN_F16, 65520) == (double)INFINITY);
+    assert_true(reference_round(CLATTN_F16, -65520) == -(double)INFINITY);
+    assert_true(reference_round(CLATTN_F16, 1.5 * 0x1p-25) == 0x1p-24);
+    assert_true(reference_round(CLATTN_F16, 0x1p-25) == 0);
+    assert_true(half_from_double(-0.0) == 0x8000u);
+}
+
+static void every_16_bit_value_survives_a_round_trip(void **state) {
+    (void)state;
+    for (uint32_t bits = 0; bits < 65536; bits++) {
+        const double half = half_to_double((uint16_t)bits), bf16 = bf16_to_double((uint16_t)bits);
+        assert_true(isnan(half) ? isnan(half_to_double(half_from_double(half))) : half_from_double(half) == bits);
+        assert_true(isnan(bf16) ? isnan(bf16_to_double(bf16_from_double(bf16))) : bf16_from_double(bf16) == bits);
+        assert_true(isnan(bf16) || bf16 == (double)from_bits(bits << 16));
+    }
+}
+
+static void ulp_is_the_gap_to_the_next_number(void **state) {
+    (void)state;
+    assert_true(reference_ulp(CLATTN_F32, 1) == 0x1p-23 && reference_ulp(CLATTN_F32, -3) == 0x1p-22);
+    assert_true(reference_ulp(CLATTN_F16, 1) == 0x1p-10 && reference_ulp(CLATTN_F16, 1e-9) == 0x1p-24);
+    assert_true(reference_ulp(CLATTN_BF16, 256) == 2 && reference_ulp(CLATTN_F16, 0) == 0x1p-24);
+}
+
+static void views_are_gathered_and_scattered_by_their_strides(void **state) {
+    (void)state;
+    float memory[16] = {0};
+    const clattn_tensor view = {.offset = 1, .dtype = CLATTN_F32, .rank = 2, .dims = {2, 3}, .strides = {1, 5}};
+    const double values[6] = {1, 2, 3, 4, 5, 6};
+    double back[6];
+    reference_scatter(&view, memory, values);
+    assert_true(memory[1] == 1 && memory[6] == 2 && memory[11] == 3 && memory[2] == 4 && memory[12] == 6);
+    reference_gather(&view, memory, back);
+    assert_memory_equal(values, back, sizeof values);
+}
+
+/* ---- attention ---- */
+
+struct inputs {
+    struct reference_attention problem;
+    double *q, *k, *v, *o, *p;
+};
+
+static struct inputs inputs_of(const struct attention_case *c) {
+    const clattn_attention_op op = {.q = {.dims = {c->batch, c->heads, c->nq, c->head_dim}},
+                                    .k = {.dims = {c->batch, c->kv_heads, c->nk, c->head_dim}},
+                                    .v = {.dims = {c->batch, c->kv_heads, c->nk, c->value_dim}},
+                                    .causal = c->causal,
+                                    .has_diagonal = c->has_diagonal,
+                                    .diagonal = c->diagonal,
+                                    .has_scale = c->has_scale,
+                                    .scale = c->scale};
+    struct inputs in = {.problem = reference_attention_of(&op)};
+    in.q = calloc((size_t)(c->batch * c->heads * c->nq * c->head_dim), sizeof(double));
+    in.k = calloc((size_t)(c->batch * c->kv_heads * c->nk * c->head_dim), sizeof(double));
+    in.v = calloc((size_t)(c->batch * c->kv_heads * c->nk * c->value_dim), sizeof(double));
+    in.o = calloc((size_t)c->value_dim, sizeof(double));
+    in.p = calloc((size_t)c->nk, sizeof(double));
+    case_values(c->q, c->batch, c->heads, c->nq, c->head_dim, in.q);
+    case_values(c->k, c->batch, c->kv_heads, c->nk, c->head_dim, in.k);
+    case_values(c->v, c->batch, c->kv_heads, c->nk, c->value_dim, in.v);
+    return in;
+}
+
+static void inputs_free(struct inputs *in) {
+    free(in->q);
+    free(in->k);
+    free(in->v);
+    free(in->o);
+    free(in->p);
+}
+
+static void expect(const char *name, const char *what, int64_t index, double got, double want, double tolerance) {
+    if (isinf(want) ? got != want : !(fabs(got - want) <= tolerance))
+        fail_msg("%s: %s[%lld] is %.9g, not %.9g", name, what, (long long)index, got, want);
+}
+
+static void attention_gives_the_published_values(void **state) {
+    (void)state;
+    for (size_t i = 0; i < attention_case_count; i++) {
+        const struct attention_case *c = &attention_cases[i];
+        struct inputs in = inputs_of(c);
+        for (int64_t row = 0; row < c->batch * c->heads * c->nq; row++) {
+            double lse, sum = 0;
+            reference_attention_row(&in.problem, in.q, in.k, in.v, row, in.o, &lse, in.p);
+            for (int64_t column = 0; column < c->value_dim; column++)
+                if (row * c->value_dim + column < (int64_t)c->o_count)
+                    expect(c->name, "o", row * c->value_dim + column, in.o[column], c->o[row * c->value_dim + column],
+                           c->tolerance > 1e-2 ? 1e-3 : 1e-6);
+            if (row < (int64_t)c->lse_count)
+                expect(c->name, "lse", row, lse, c->lse[row], 1e-6 + 1e-9 * fabs(lse));
+            for (int64_t j = 0; j < c->nk; j++)
+                sum += in.p[j];
+            expect(c->name, "sum of p", row, sum, isinf(lse) ? 0 : 1, 1e-12);
+        }
+        inputs_free(&in);
+    }
+}
+
+static void plain_attention_is_near_the_oracle(void **state) {
+    (void)state;
+    const clattn_dtype dtypes[] = {CLATTN_F32, CLATTN_F16, CLATTN_BF16};
+    const double limits[] = {1e-6, 1e-3, 1e-2};
+    const struct attention_case problem = {
+        "plain", 1, 2, 1, 5,    37, 40,   8, fill_u1, fill_u2, fill_u3, CLATTN_CAUSAL_BOTTOM_RIGHT,
+        0,       0, 0, 0, NULL, 0,  NULL, 0, 0};
+    struct inputs in = inputs_of(&problem);
+    for (int t = 0; t < 3; t++) {
+        double largest = 0;
+        for (int64_t row = 0; row < 10; row++) {
+            double plain[8], lse, plain_lse;
+            reference_attention_row(&in.problem, in.q, in.k, in.v, row, in.o, &lse, NULL);
+            plain_attention_row(&in.problem, dtypes[t], dtypes[t], in.q, in.k, in.v, row, plain, &plain_lse, NULL);
+            largest = fmax(largest, reference_plain_error(8, in.o, plain));
+            assert_true(fabs(lse - plain_lse) < 1e-5);
+        }
+        assert_true(largest > 0 && largest < limits[t]);
+    }
+    inputs_free(&in);
+}
+
+static void products_agree_in_all_transpositions(void **state) {
+    (void)state;
+    const double a[6] = {1, 2, 3, 4, 5, 6}, a_t[6] = {1, 4, 2, 5, 3, 6};
+    const double b[6] = {1, -1, 2, 0, 3, 1}, b_t[6] = {1, 2, 3, -1, 0, 1};
+    const double c_in[4] = {10, 20, 30, 40}, expected[4] = {33, 14, 79, 24};
+    for (int t = 0; t < 4; t++) {
+        const struct reference_gemm problem = {1, 2, 2, 3, t & 1, t & 2, 2, 0.5};
+        for (int64_t row = 0; row < 2; row++) {
+            double c[2], plain[2];
+            reference_gemm_row(&problem, t & 1 ? a_t : a, t & 2 ? b_t : b, c_in, row, c);
+            plain_gemm_row(&problem, CLATTN_F32, t & 1 ? a_t : a, t & 2 ? b_t : b, c_in, row, plain);
+            assert_memory_equal(c, expected + row * 2, sizeof c);
+            assert_memory_equal(plain, expected + row * 2, sizeof plain);
+        }
+    }
+}
+
+static void comparison_never_skips_a_non_finite_value(void **state) {
+    (void)state;
+    const double nan = (double)NAN, inf = (double)INFINITY;
+    const double got[] = {1, nan, nan, 1, inf, -inf, inf}, want[] = {1, nan, 1, nan, inf, inf, 70000};
+    struct reference_error error = {0};
+    reference_compare(&error, 7, got, want, 0, CLATTN_F16);
+    assert_int_equal(error.bad, 3);
+    assert_int_equal(error.class_mismatches, 3);
+    assert_int_equal(error.index, 2);
+}
+
+static void comparison_counts_what_exceeds_the_bound(void **state) {
+    (void)state;
+    const double got[] = {1 + 0x1p-23, 1 + 0x1p-21}, want[] = {1, 1};
+    struct reference_error error = {0};
+    reference_compare(&error, 2, got, want, 0, CLATTN_F32);
+    assert_int_equal(error.bad, 1);
+    assert_true(error.largest == 0x1p-21 && error.bound == 0x1p-23);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(generator_gives_the_published_values),
+        cmocka_unit_test(normal_values_have_the_right_moments),
+        cmocka_unit_test(bf16_is_rounded_to_nearest_even),
+        cmocka_unit_test(fp16_is_rounded_to_nearest_even),
+        cmocka_unit_test(every_16_bit_value_survives_a_round_trip),
+        cmocka_unit_test(ulp_is_the_gap_to_the_next_number),
+        cmocka_unit_test(views_are_gathered_and_scattered_by_their_strides),
+        cmocka_unit_test(attention_gives_the_published_values),
+        cmocka_unit_test(plain_attention_is_near_the_oracle),
+        cmocka_unit_test(products_agree_in_all_transpositions),
+        cmocka_unit_test(comparison_never_skips_a_non_finite_value),
+        cmocka_unit_test(comparison_counts_what_exceeds_the_bound),
+    };
+    return cmocka_run_group_tests_name("reference", tests, NULL, NULL);
+}
