@@ -10,14 +10,18 @@
 struct sequence {
     clattn_context *context;
     const clattn_launch *launch;
-    cl_event previous; /* of the last command; NULL before the first */
+    cl_event previous; /* of the last command; NULL before the first and where the queue itself keeps the order */
+    cl_event next;     /* of the command being enqueued */
     int remaining;     /* commands still to come; the last one's event is the caller's */
+    bool started;      /* the caller's wait list has been waited for */
+    bool chained;      /* commands need events to stay in order */
 };
 
 /* commands: how many the call will enqueue, at least 1. */
 void sequence_begin(struct sequence *sequence, clattn_context *context, const clattn_launch *launch, int commands);
 /* Events for a command made elsewhere (a fill, a copy, another library's call). Use between begin and end:
- *   sequence_next(&s, &count, &list, &event); rc = clEnqueue...(..., count, list, event); FORWARD(sequence_done(&s, rc, "clEnqueue...")); */
+ *   sequence_next(&s, &count, &list, &event); rc = clEnqueue...(..., count, list, event); FORWARD(sequence_done(&s, rc,
+ * "clEnqueue...")); */
 void sequence_next(struct sequence *sequence, cl_uint *count, const cl_event **list, cl_event **event);
 clattn_status sequence_done(struct sequence *sequence, cl_int code, const char *what);
 /* Enqueues nothing but gives the caller its event; for calls with no work. */
@@ -41,7 +45,8 @@ void launch_int(struct launch *launch, int32_t value);
 void launch_long(struct launch *launch, int64_t value);
 void launch_float(struct launch *launch, float value);
 void launch_struct(struct launch *launch, const void *value, size_t size);
-/* global is in work-groups, local in work-items; dims 1..3. Refuses (INTERNAL) a local size above the kernel's limit. */
+/* global is in work-groups, local in work-items; dims 1..3. Refuses (INTERNAL) a local size above the kernel's limit.
+ */
 clattn_status launch_enqueue(struct launch *launch, struct sequence *sequence, int dims, const size_t *groups,
                              const size_t *local);
 

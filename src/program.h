@@ -11,7 +11,7 @@ struct program; /* lives as long as the context; address stable */
 struct program_key {
     const char *file;    /* "softmax.cl" */
     const char *kernel;  /* the kernel function in it */
-    const char *options; /* "-DELEMENT=f16 -DTILE_BACKEND=\"tile/fma.clh\"", without device-wide options */
+    const char *options; /* "-DELEMENT=2 -DTILE_BACKEND=fma", without device-wide options */
 };
 
 struct program_table {
@@ -31,6 +31,9 @@ clattn_status program_get(clattn_context *context, const struct program_key *key
 /* A kernel object that no other thread uses until it is given back. */
 clattn_status program_acquire_kernel(struct program *program, cl_kernel *kernel);
 void program_release_kernel(struct program *program, cl_kernel kernel);
+
+/* "softmax_rows of softmax.cl", for messages. */
+const char *program_name(const struct program *program);
 
 /* The device's limit of work-items for this kernel. */
 size_t program_max_group(const struct program *program);

@@ -15,8 +15,15 @@ extern const struct source_file source_embedded[];
 extern const size_t source_embedded_count;
 
 /* The expanded text of a kernel file in malloc'd memory, NUL-terminated, each file included at most once, with #line
- * directives that name the original files. `#include MACRO` forms are resolved with macros: a string of "-DNAME=value"
- * options in which value may name a file. dir NULL: embedded. */
+ * directives that name the original files. Names are relative to the root of the kernel folder, whichever file includes
+ * them. Conditions are not evaluated: an include belongs outside #if.
+ *
+ * A back-end is chosen by its name: a part of a path, between '/' and '.', that is a macro of `options`
+ * ("-DNAME=value", value of letters, digits and '_') stands for its value. With "-DTILE_BACKEND=fma", #include
+ * "tile/TILE_BACKEND.clh" takes tile/fma.clh; the compiler sees the define as a bare word and no quotes pass through
+ * any driver's option parser.
+ *
+ * dir NULL: embedded. A missing file is CLATTN_INTERNAL_ERROR, naming it and its includer. */
 clattn_status source_expand(const char *dir, const char *name, const char *options, char **text, size_t *size);
 
 #endif

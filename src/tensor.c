@@ -1,0 +1,35 @@
+/* Helpers for the public tensor struct. */
+#include <clattn/clattn.h>
+#include <string.h>
+
+size_t clattn_dtype_size(clattn_dtype dtype) {
+    switch (dtype) {
+    case CLATTN_F32:
+        return 4;
+    case CLATTN_F16:
+    case CLATTN_BF16:
+        return 2;
+    }
+    return 0;
+}
+
+/* Unsigned, because absurd dims, which a call refuses later, must not overflow here. */
+static int64_t multiply_wrapping(int64_t a, int64_t b) {
+    return (int64_t)((uint64_t)a * (uint64_t)b);
+}
+
+clattn_tensor clattn_tensor_dense(cl_mem buffer, clattn_dtype dtype, int32_t rank, const int64_t *dims) {
+    clattn_tensor tensor;
+    memset(&tensor, 0, sizeof tensor);
+    tensor.memory.kind = CLATTN_MEMORY_BUFFER;
+    tensor.memory.as.buffer = buffer;
+    tensor.dtype = dtype;
+    tensor.rank = rank < 1 ? 1 : rank > CLATTN_MAX_RANK ? CLATTN_MAX_RANK : rank;
+    int64_t stride = 1;
+    for (int i = tensor.rank - 1; i >= 0; i--) {
+        tensor.dims[i] = dims[i];
+        tensor.strides[i] = stride;
+        stride = multiply_wrapping(stride, dims[i]);
+    }
+    return tensor;
+}
