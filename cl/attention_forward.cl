@@ -3,7 +3,7 @@
  * walks the blocks of keys that any of them may see. Parameters: attention_block.clh and the tile back-end. */
 #include "attention_block.clh"
 
-__kernel __attribute__((reqd_work_group_size(GROUP_ITEMS, 1, 1))) void
+TILE_KERNEL __kernel __attribute__((reqd_work_group_size(GROUP_ITEMS, 1, 1))) void
 attention_forward(const __global byte_t *q, const __global byte_t *k, const __global byte_t *v, __global byte_t *o,
                   __global float *lse, view_t q_view, view_t k_view, view_t v_view, view_t o_view, view_t lse_view,
                   int heads, int heads_per_kv, int nq, int nk, long diagonal, float scale) {
