@@ -1,0 +1,44 @@
+/* The sizes of the tile back-ends (cl/tile/), computed on the host by the formulas of their macros: a static local
+ * array above the device's limit is not an error on every device but may end the process, so that what a kernel needs
+ * is known before it is built. Pure. */
+#ifndef CLATTN_TILE_SIZE_H
+#define CLATTN_TILE_SIZE_H
+
+#include "variant.h"
+
+#define TILE_ALIGNMENT 128 /* bytes, of local arrays in kernels */
+
+struct tile_shape {
+    enum backend backend;
+    int groups;  /* GROUPS: tile groups in a work-group */
+    int items;   /* TILE_GROUP: work-items of a tile group */
+    int m, n, k; /* TILE_M, TILE_N, TILE_K */
+    int element; /* bytes of a local_t */
+    int padding; /* elements between the rows of a local tile */
+    bool acc_is_a;
+    enum subgroup_backend subgroup;
+    int subgroup_size;
+};
+
+/* Reads "groups", and "fma_items" and "fma_rows", "cpu_rows" or "mma_rows" as the back-end has them. Sub-groups are
+ * used where they hold whole tile groups and the work-group holds whole sub-groups. */
+struct tile_shape tile_shape_of(enum backend backend, const struct parameters *parameters,
+                                const struct device_facts *facts);
+
+/* Why the parameters cannot be those of the back-end, or NULL. */
+const char *tile_shape_refusal(enum backend backend, const struct parameters *parameters);
+
+/* The options that select the back-end, its parameters and its sub-groups; `stage` names a file of cl/stage/. */
+void tile_options(const struct tile_shape *shape, const char *stage, char *options, size_t size);
+
+/* A_SIZE, BT_SIZE, B_SIZE, LEFT_SIZE and ROW_SCRATCH in bytes; row and column counts as in cl/tile.clh. */
+size_t tile_a_bytes(const struct tile_shape *shape, int rows, int k);
+size_t tile_bt_bytes(const struct tile_shape *shape, int columns, int k);
+size_t tile_b_bytes(const struct tile_shape *shape, int k, int columns);
+size_t tile_left_bytes(const struct tile_shape *shape, int rows, int k);
+size_t tile_row_scratch_bytes(const struct tile_shape *shape);
+
+/* What an array of so many bytes takes, with the space that aligning it may cost. */
+size_t tile_array_bytes(size_t bytes);
+
+#endif
