@@ -7,7 +7,7 @@
 
 struct choice {
     const struct variant *variant;
-    struct device_facts facts; /* as used for the choice */
+    struct device_facts facts;    /* as used for the choice */
     struct parameters parameters; /* tuning row, then the caller's overrides */
     enum tuning_source source;
     bool overridden; /* the caller gave parameters */

@@ -8,7 +8,8 @@
 
 enum device_vendor { VENDOR_OTHER, VENDOR_NVIDIA, VENDOR_AMD, VENDOR_INTEL };
 
-/* Optional capabilities. Each has a name for CLATTN_CAPS and, where its absence of faults can be tested, a self-test. */
+/* Optional capabilities. Each has a name for CLATTN_CAPS and, where its absence of faults can be tested, a self-test.
+ */
 enum device_capability {
     CAP_SUBGROUP_SHUFFLE, /* "shuffle": sub-group shuffles through the device's sub-group back-end (khr or nvidia) */
     CAP_HALF_TYPE,        /* "half": the type half may be loaded, stored and converted in kernels */
@@ -26,15 +27,16 @@ struct device_facts {
     enum device_vendor vendor;
     bool is_cpu, is_gpu;
     uint64_t caps; /* CAP_BIT(...), after the mask */
+    bool khr_fp16; /* cl_khr_fp16 is advertised: libraries that ask for the extension will run in half */
     enum subgroup_backend subgroup; /* SUBGROUP_LOCAL unless CAP_SUBGROUP_SHUFFLE is held */
     uint32_t subgroup_size;         /* work-items that run together; 1 where unknown */
     uint32_t compute_units;
-    uint32_t max_group;   /* work-items */
-    uint32_t max_item[3]; /* per dimension */
+    uint32_t max_group;    /* work-items */
+    uint32_t max_item[3];  /* per dimension */
     uint64_t local_memory; /* bytes that a static __local array may take */
     uint64_t global_memory, max_allocation;
     uint32_t base_align; /* bytes to which every cl_mem's address is aligned at least */
-    bool opencl_1_2;     /* accepts -cl-std=CL1.2 */
+    bool opencl_1_2;     /* build with -cl-std=CL1.2; false: too old for it, or build_options names a later language */
     const char *build_options; /* device-wide compiler options; static storage */
 };
 
@@ -49,8 +51,18 @@ void device_intel(cl_device_id device, struct device_facts *facts);
 void device_cpu(cl_device_id device, struct device_facts *facts);
 
 const char *device_capability_name(enum device_capability cap);
+/* "khr", "nvidia" or "local": also the file's name in cl/subgroup/. */
+const char *device_subgroup_name(enum subgroup_backend backend);
+/* Takes capabilities away, and whatever rests on them. */
+void device_drop_capabilities(struct device_facts *facts, uint64_t caps);
 const char *device_vendor_name(enum device_vendor vendor);
 /* Does the device list the extension, as a whole word? */
 bool device_has_extension(cl_device_id device, const char *extension);
+/* Vendor queries: false, and value untouched, where the driver does not know the parameter. */
+bool device_query_uint(cl_device_id device, cl_device_info parameter, uint32_t *value);
+/* A query's text, cut to size, without surrounding blanks; false, and "", where there is none. */
+bool device_query_text(cl_device_id device, cl_device_info parameter, char *text, size_t size);
+/* Removes every occurrence of word from a device's name, and the blanks that this leaves doubled or at its ends. */
+void device_strip(char *name, const char *word);
 
 #endif

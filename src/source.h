@@ -13,6 +13,9 @@ struct source_file {
 };
 extern const struct source_file source_embedded[];
 extern const size_t source_embedded_count;
+/* The tuning rows of src/tuning/, likewise. */
+extern const struct source_file tuning_embedded[];
+extern const size_t tuning_embedded_count;
 
 /* The expanded text of a kernel file in malloc'd memory, NUL-terminated, each file included at most once, with #line
  * directives that name the original files. Names are relative to the root of the kernel folder, whichever file includes

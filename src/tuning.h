@@ -1,5 +1,12 @@
-/* Tile parameters per device, operation, back-end, dtype and size: rows shipped with the library, preceded by the
- * user's own. Loaded once; searching is pure. */
+/* Tile parameters per device, operation, back-end, dtype and size: rows shipped with the library (src/tuning/),
+ * preceded by the user's own. Loaded once; searching is pure.
+ *
+ *   {"rows": [{"device": "H200", "op": "attention", "variant": "fused_fma", "dtype": "f16", "max_size": 128,
+ *              "parameters": {"rows_per_item": 8}}]}
+ *
+ * "variant" and "parameters" are required. A row is for a "device", else an "architecture", else a "vendor", else for
+ * all; without "dtype" for every type, without "max_size" for every size. "op" is needed where operations share a
+ * variant's name. The default rows name every parameter of their variant; others stand on their own too. */
 #ifndef CLATTN_TUNING_H
 #define CLATTN_TUNING_H
 
@@ -27,6 +34,9 @@ void tuning_free(struct tuning *tuning);
  * ones, then the smallest size bound that holds key->size, then an exact dtype before any. */
 enum tuning_source tuning_find(const struct tuning *tuning, const struct device_facts *facts,
                                const struct tuning_key *key, struct parameters *out);
+
+/* Does any shipped row of this variant name the parameter? What none names, no kernel reads. */
+bool tuning_knows(const struct tuning *tuning, clattn_op_kind op, const char *variant, const char *parameter);
 
 const char *tuning_source_name(enum tuning_source source);
 

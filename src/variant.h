@@ -45,7 +45,8 @@ struct variant {
     clattn_op_kind op;
     enum schedule schedule;
     enum backend backend;
-    uint64_t needs; /* CAP_BITs */
+    uint64_t needs; /* CAP_BITs without which the variant refuses */
+    uint64_t uses;  /* CAP_BITs that its kernels use where the facts hold them; self-tested like `needs` */
     /* NULL, or the reason of refusal (static storage). Pure. */
     const char *(*accepts)(const struct device_facts *facts, const struct problem *problem);
 };
@@ -61,6 +62,9 @@ const struct variant *variant_pick(const struct device_facts *facts, const struc
 
 /* The row of that name for an operation, or NULL. */
 const struct variant *variant_named(clattn_op_kind op, const char *name);
+
+/* "attention": the operation's name in rows of tuning, messages and long names; "unknown" where there is none. */
+const char *variant_op_name(clattn_op_kind op);
 
 const char *variant_backend_name(enum backend backend); /* "fma": also the file name in cl/tile/ */
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes kernel sources as C byte arrays: embed_cl.py OUT CL_DIR NAME...
+"""Writes text files as C byte arrays: embed_cl.py OUT TABLE DIR NAME...
 
-The output defines source_embedded[] and source_embedded_count (see src/source.h). It depends on nothing but the
+The output defines TABLE[] and TABLE_count (see src/source.h). It depends on nothing but the
 arguments and the files' contents, so that builds are reproducible. Each array ends with a NUL that is not counted,
 because ISO C has no empty arrays.
 """
@@ -18,17 +18,17 @@ def array(index, data):
     return "\n".join(lines)
 
 
-def main(out, folder, *names):
+def main(out, table, folder, *names):
     files = [(name, (pathlib.Path(folder) / name).read_bytes()) for name in names]
     parts = ['#include "source.h"']
     parts += [array(index, data) for index, (_, data) in enumerate(files)]
     rows = "\n".join(f'    {{"{name}", file_{index}, {len(data)}}},' for index, (name, data) in enumerate(files))
-    parts.append(f"const struct source_file source_embedded[] = {{\n{rows}\n}};")
-    parts.append("const size_t source_embedded_count = sizeof source_embedded / sizeof source_embedded[0];")
+    parts.append(f"const struct source_file {table}[] = {{\n{rows}\n}};")
+    parts.append(f"const size_t {table}_count = sizeof {table} / sizeof {table}[0];")
     pathlib.Path(out).write_text("\n\n".join(parts) + "\n", encoding="ascii")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 4:
+    if len(sys.argv) < 5:
         sys.exit(__doc__)
     main(*sys.argv[1:])

@@ -1,0 +1,115 @@
+/* The choice of a variant. The way of a warm call allocates nothing and formats no text: reasons are put together only
+ * where nothing is left to choose, or where the log asks for them. */
+#include "choice.h"
+#include "context.h"
+#include "log.h"
+#include "status.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Writes "name: reason" of every row that the facts refuse. */
+static void list_refusals(const struct device_facts *facts, const struct problem *problem, char *text, size_t size) {
+    size_t count = 0, used = 0;
+    const struct variant *table = variant_table(&count);
+    text[0] = '\0';
+    for (size_t i = 0; i < count && used < size; i++) {
+        const char *reason = table[i].op == problem->op ? variant_refusal(&table[i], facts, problem) : NULL;
+        if (reason != NULL)
+            used += (size_t)snprintf(text + used, size - used, " %s: %s", table[i].name, reason);
+    }
+}
+
+static void list_names(clattn_op_kind op, char *text, size_t size) {
+    size_t count = 0, used = 0;
+    const struct variant *table = variant_table(&count);
+    text[0] = '\0';
+    for (size_t i = 0; i < count && used < size; i++)
+        if (table[i].op == op)
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", table[i].name);
+}
+
+/* Runs missing self-tests; afterwards the facts are as they held. */
+static void test_capabilities(clattn_context *context, uint64_t caps, struct device_facts *facts) {
+    if (!selftest_passes(context, caps & facts->caps))
+        *facts = selftest_facts(context);
+}
+
+/* Why the variant cannot run here, or NULL. */
+static const char *refusal(clattn_context *context, const struct variant *variant, const struct problem *problem,
+                           bool run_selftest, struct device_facts *facts) {
+    const char *reason = variant_refusal(variant, facts, problem);
+    if (reason != NULL || !run_selftest)
+        return reason;
+    /* One at a time: each that fails is to be known, not the first alone. */
+    for (int cap = 0; cap < CAP_COUNT; cap++)
+        if (((variant->needs | variant->uses) & CAP_BIT(cap)) != 0)
+            test_capabilities(context, CAP_BIT(cap), facts);
+    return variant_refusal(variant, facts, problem);
+}
+
+static clattn_status take_named(clattn_context *context, const struct problem *problem, const char *name,
+                                bool run_selftest, struct choice *out) {
+    char names[256];
+    const struct variant *variant = variant_named(problem->op, name);
+    if (variant == NULL) {
+        list_names(problem->op, names, sizeof names);
+        return status_set(CLATTN_INVALID_ARGUMENT, "variant: %s has no \"%.60s\"; it has %s",
+                          variant_op_name(problem->op), name, names);
+    }
+    const char *reason = refusal(context, variant, problem, run_selftest, &out->facts);
+    RETURN_IF(reason != NULL, CLATTN_UNSUPPORTED, "variant %s: %s", name, reason);
+    out->variant = variant;
+    return CLATTN_SUCCESS;
+}
+
+static clattn_status take_first(clattn_context *context, const struct problem *problem, bool run_selftest,
+                                struct choice *out) {
+    size_t count = 0;
+    const struct variant *table = variant_table(&count);
+    char reasons[1024];
+    for (size_t i = 0; i < count; i++) {
+        if (table[i].op != problem->op)
+            continue;
+        const char *reason = refusal(context, &table[i], problem, run_selftest, &out->facts);
+        if (reason == NULL) {
+            out->variant = &table[i];
+            return CLATTN_SUCCESS;
+        }
+        if (context->log.level >= CLATTN_LOG_DEBUG)
+            log_write(&context->log, CLATTN_LOG_DEBUG, "%s: not %s: %s", variant_op_name(problem->op), table[i].name,
+                      reason);
+    }
+    list_refusals(&out->facts, problem, reasons, sizeof reasons);
+    return status_set(CLATTN_UNSUPPORTED, "%s: no variant takes this.%s", variant_op_name(problem->op), reasons);
+}
+
+static clattn_status override_parameters(const clattn_context *context, clattn_op_kind op, const char *text,
+                                         struct choice *out) {
+    struct parameters given = {0};
+    FORWARD(parameters_parse(&given, text));
+    for (int i = 0; i < given.count; i++) {
+        const char *name = given.item[i].name;
+        RETURN_IF(!tuning_knows(context->tuning, op, out->variant->name, name), CLATTN_INVALID_ARGUMENT,
+                  "parameters: variant %s has no \"%s\"", out->variant->name, name);
+        RETURN_IF(!parameters_put(&out->parameters, name, given.item[i].value), CLATTN_INVALID_ARGUMENT,
+                  "parameters: more than %d", PARAMETERS_MAX);
+    }
+    out->overridden = given.count > 0;
+    return CLATTN_SUCCESS;
+}
+
+clattn_status choice_make(clattn_context *context, const struct problem *problem, const clattn_launch *launch,
+                          int64_t tuning_size, bool run_selftest, struct choice *out) {
+    const char *name = launch != NULL ? launch->variant : NULL;
+    const char *parameters = launch != NULL ? launch->parameters : NULL;
+    out->facts = selftest_facts(context);
+    out->overridden = false;
+    if (name != NULL)
+        FORWARD(take_named(context, problem, name, run_selftest, out));
+    else
+        FORWARD(take_first(context, problem, run_selftest, out));
+    const struct tuning_key key = {out->variant->name, problem->op, problem->dtype, tuning_size};
+    out->source = tuning_find(context->tuning, &out->facts, &key, &out->parameters);
+    return parameters != NULL ? override_parameters(context, problem->op, parameters, out) : CLATTN_SUCCESS;
+}

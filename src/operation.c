@@ -1,0 +1,165 @@
+/* The calls that are the same for every operation: check, choose, launch. What differs is data (struct operation). */
+#include "operation.h"
+#include "check.h"
+#include "context.h"
+#include "launch.h"
+#include "log.h"
+#include "status.h"
+
+#include <clattn/variants.h>
+#include <stdio.h>
+#include <string.h>
+
+const struct operation *operation_of(clattn_op_kind kind) {
+    switch (kind) {
+    default:
+        return NULL;
+    }
+}
+
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
+
+/* A checked call on its way. */
+struct call {
+    const struct operation *operation;
+    struct problem problem;
+    struct choice choice;
+    bool empty;
+};
+
+static clattn_status check_launch_size(const clattn_launch *launch) {
+    RETURN_IF(launch->size < sizeof *launch, CLATTN_INVALID_ARGUMENT,
+              "launch: size is %zu; was clattn_launch_init() called?", launch->size);
+    return CLATTN_SUCCESS;
+}
+
+/* kind: what the caller's function is for; 0 where it takes every operation. */
+static clattn_status check(clattn_context *context, const clattn_op *op, clattn_op_kind kind, struct call *call) {
+    RETURN_IF(op == NULL, CLATTN_INVALID_ARGUMENT, "op is NULL");
+    call->operation = operation_of(kind != 0 ? kind : op->kind);
+    RETURN_IF(call->operation == NULL, CLATTN_INVALID_ARGUMENT, "op: kind %d is unknown", (int)op->kind);
+    FORWARD(check_op(context, op, call->operation->kind, call->operation->minimum_size));
+    memset(&call->problem, 0, sizeof call->problem);
+    call->problem.op = call->operation->kind;
+    call->empty = false;
+    return call->operation->check(context, op, &call->problem, &call->empty);
+}
+
+static clattn_status choose(clattn_context *context, const clattn_launch *launch, bool run_selftest,
+                            struct call *call) {
+    return choice_make(context, &call->problem, launch, call->operation->tuning_size(&call->problem), run_selftest,
+                       &call->choice);
+}
+
+static clattn_status check_and_choose(clattn_context *context, const clattn_op *op, const clattn_launch *launch,
+                                      bool run_selftest, struct call *call) {
+    if (launch != NULL)
+        FORWARD(check_launch_size(launch));
+    FORWARD(check(context, op, (clattn_op_kind)0, call));
+    return call->empty ? CLATTN_SUCCESS : choose(context, launch, run_selftest, call);
+}
+
+static void log_call(const clattn_context *context, const struct call *call) {
+    char name[128], parameters[256];
+    if (context->log.level < CLATTN_LOG_DEBUG)
+        return;
+    call->operation->describe(&call->problem, &call->choice, name, sizeof name);
+    parameters_print(&call->choice.parameters, parameters, sizeof parameters);
+    log_write(&context->log, CLATTN_LOG_DEBUG, "%s (%s; %s)", name, parameters,
+              tuning_source_name(call->choice.source));
+}
+
+/* ---- running ----------------------------------------------------------------------------------------------------- */
+
+clattn_status operation_run(clattn_context *context, const clattn_op *op, clattn_op_kind kind,
+                            const clattn_launch *launch) {
+    struct call call;
+    size_t bytes = 0;
+    FORWARD(check(context, op, kind, &call));
+    /* Before the choice, which may run a self-test: a bad launch must not cost a build. */
+    FORWARD(check_launch(context, launch, 0));
+    if (call.empty)
+        return sequence_empty(context, launch);
+    FORWARD(choose(context, launch, true, &call));
+    FORWARD(call.operation->workspace(context, op, &call.problem, &call.choice, &bytes));
+    if (bytes > 0)
+        FORWARD(check_launch(context, launch, bytes));
+    log_call(context, &call);
+    return call.operation->enqueue(context, op, &call.problem, &call.choice, launch);
+}
+
+clattn_status clattn_supported(clattn_context *context, const clattn_op *op, const clattn_launch *launch) {
+    struct call call;
+    return check_and_choose(context, op, launch, false, &call);
+}
+
+clattn_status clattn_workspace_size(clattn_context *context, const clattn_op *op, const clattn_launch *launch,
+                                    size_t *bytes) {
+    struct call call;
+    RETURN_IF(bytes == NULL, CLATTN_INVALID_ARGUMENT, "bytes is NULL");
+    *bytes = 0;
+    FORWARD(check_and_choose(context, op, launch, false, &call));
+    return call.empty ? CLATTN_SUCCESS : call.operation->workspace(context, op, &call.problem, &call.choice, bytes);
+}
+
+clattn_status clattn_prepare(clattn_context *context, const clattn_op *op, const clattn_launch *launch) {
+    struct call call;
+    FORWARD(check_and_choose(context, op, launch, true, &call));
+    return call.empty ? CLATTN_SUCCESS : call.operation->prepare(context, op, &call.problem, &call.choice);
+}
+
+/* ---- looking behind the choice ----------------------------------------------------------------------------------- */
+
+size_t clattn_variant_count(clattn_op_kind kind) {
+    size_t count = 0, of_kind = 0;
+    const struct variant *table = variant_table(&count);
+    for (size_t i = 0; i < count; i++)
+        of_kind += table[i].op == kind;
+    return of_kind;
+}
+
+const char *clattn_variant_name(clattn_op_kind kind, size_t index) {
+    size_t count = 0;
+    const struct variant *table = variant_table(&count);
+    for (size_t i = 0; i < count; i++)
+        if (table[i].op == kind && index-- == 0)
+            return table[i].name;
+    return NULL;
+}
+
+clattn_status clattn_variant_question(clattn_context *context, const clattn_op *op, const char *variant, char *reason,
+                                      size_t reason_size) {
+    struct call call;
+    RETURN_IF(variant == NULL, CLATTN_INVALID_ARGUMENT, "variant is NULL");
+    RETURN_IF(reason == NULL || reason_size == 0, CLATTN_INVALID_ARGUMENT, "reason is NULL or of size 0");
+    reason[0] = '\0';
+    FORWARD(check(context, op, (clattn_op_kind)0, &call));
+    const struct variant *row = variant_named(call.problem.op, variant);
+    RETURN_IF(row == NULL, CLATTN_INVALID_ARGUMENT, "variant: %s has no \"%.60s\"", variant_op_name(call.problem.op),
+              variant);
+    const struct device_facts facts = selftest_facts(context);
+    const char *refusal = call.empty ? NULL : variant_refusal(row, &facts, &call.problem);
+    if (refusal != NULL)
+        snprintf(reason, reason_size, "%s", refusal);
+    return CLATTN_SUCCESS;
+}
+
+clattn_status clattn_variant_choose(clattn_context *context, const clattn_op *op, const clattn_launch *launch,
+                                    clattn_choice *choice) {
+    struct call call;
+    clattn_choice filled = {0};
+    RETURN_IF(choice == NULL, CLATTN_INVALID_ARGUMENT, "choice is NULL");
+    RETURN_IF(choice->size < sizeof choice->size, CLATTN_INVALID_ARGUMENT, "choice: size is %zu, not set",
+              choice->size);
+    filled.size = choice->size;
+    FORWARD(check_and_choose(context, op, launch, false, &call));
+    if (!call.empty) {
+        const char *source = call.choice.overridden ? "call" : tuning_source_name(call.choice.source);
+        snprintf(filled.variant, sizeof filled.variant, "%s", call.choice.variant->name);
+        snprintf(filled.source, sizeof filled.source, "%s", source);
+        call.operation->describe(&call.problem, &call.choice, filled.name, sizeof filled.name);
+        parameters_print(&call.choice.parameters, filled.parameters, sizeof filled.parameters);
+    }
+    memcpy(choice, &filled, filled.size < sizeof filled ? filled.size : sizeof filled);
+    return CLATTN_SUCCESS;
+}

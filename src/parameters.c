@@ -1,0 +1,79 @@
+/* Named integers in a fixed array: small enough to be copied into every choice, without memory of its own. */
+#include "parameters.h"
+#include "status.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int parameters_get(const struct parameters *set, const char *name, int fallback) {
+    for (int i = 0; i < set->count; i++)
+        if (strcmp(set->item[i].name, name) == 0)
+            return set->item[i].value;
+    return fallback;
+}
+
+bool parameters_put(struct parameters *set, const char *name, int value) {
+    int i = 0;
+    if (name[0] == '\0' || strlen(name) >= sizeof set->item[0].name)
+        return false;
+    while (i < set->count && strcmp(set->item[i].name, name) != 0)
+        i++;
+    if (i == PARAMETERS_MAX)
+        return false;
+    if (i == set->count)
+        snprintf(set->item[set->count++].name, sizeof set->item[0].name, "%s", name);
+    set->item[i].value = value;
+    return true;
+}
+
+/* "block_m=64" of the given length. */
+static bool parse_item(struct parameters *set, const char *text, size_t length) {
+    char item[48], *end = NULL;
+    if (length >= sizeof item)
+        return false;
+    memcpy(item, text, length);
+    item[length] = '\0';
+    char *equals = strchr(item, '=');
+    if (equals == NULL || strlen(item) != length)
+        return false;
+    *equals = '\0';
+    for (const char *c = item; *c != '\0'; c++)
+        if (!islower((unsigned char)*c) && !isdigit((unsigned char)*c) && *c != '_')
+            return false;
+    const char *number = equals + 1;
+    if (!isdigit((unsigned char)number[*number == '-']))
+        return false;
+    errno = 0;
+    const long value = strtol(number, &end, 10);
+    if (errno != 0 || *end != '\0' || value < INT_MIN || value > INT_MAX)
+        return false;
+    return parameters_put(set, item, (int)value);
+}
+
+clattn_status parameters_parse(struct parameters *set, const char *text) {
+    while (*text != '\0') {
+        const size_t length = strcspn(text, ",");
+        RETURN_IF(!parse_item(set, text, length), CLATTN_INVALID_ARGUMENT,
+                  "parameters: bad item \"%.*s\" (wanted: name=integer, at most %d of them)",
+                  length < 200 ? (int)length : 200, text, PARAMETERS_MAX);
+        text += length;
+        if (*text == ',')
+            text++;
+    }
+    return CLATTN_SUCCESS;
+}
+
+void parameters_print(const struct parameters *set, char *text, size_t size) {
+    size_t used = 0;
+    if (size > 0)
+        text[0] = '\0';
+    for (int i = 0; i < set->count && used < size; i++) {
+        const int n =
+            snprintf(text + used, size - used, "%s%s=%d", i == 0 ? "" : ",", set->item[i].name, set->item[i].value);
+        used += n > 0 ? (size_t)n : 0;
+    }
+}

@@ -1,0 +1,124 @@
+/* Inputs and judgements of the self-tests. All inputs are small whole numbers or exact halves, so that every right
+ * answer is exact and the comparison needs no tolerance. */
+#include "selftest_trials.h"
+#include "half.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- shuffle: four sub-groups of one group, or fewer where the group is small ------------------------------------ */
+
+enum { SHUFFLE_ITEMS = 256, SHUFFLE_MASKS = 7, SHUFFLE_RESULTS = SHUFFLE_MASKS + 3 };
+
+static size_t shuffle_items(const struct device_facts *facts) {
+    size_t items = 4 * (size_t)facts->subgroup_size;
+    while (items > facts->subgroup_size && (items > facts->max_group || items > SHUFFLE_ITEMS))
+        items /= 2;
+    return items;
+}
+
+static void shuffle_fill(const struct device_facts *facts, void *in) {
+    float *x = in;
+    (void)facts;
+    for (int i = 0; i < SHUFFLE_ITEMS; i++)
+        x[i] = (float)((i * 37 + 11) % 251 - 125);
+}
+
+static void shuffle_options(const struct device_facts *facts, char *text, size_t size) {
+    snprintf(text, size, "-DSUBGROUP_BACKEND=%s -DSG_SIZE=%u -DRESULT_STRIDE=%d", device_subgroup_name(facts->subgroup),
+             (unsigned)facts->subgroup_size, SHUFFLE_ITEMS);
+}
+
+/* Results lie as [result][item]: exchange by each power of two below the size, broadcast of the last lane, maximum,
+ * sum. */
+static bool shuffle_holds(const struct device_facts *facts, const void *in, const void *out) {
+    const float *x = in, *y = out;
+    const size_t items = shuffle_items(facts), size = facts->subgroup_size;
+    for (size_t i = 0; i < items; i++) {
+        const size_t first = i / size * size;
+        float largest = x[first], sum = 0;
+        for (size_t lane = 0; lane < size; lane++) {
+            largest = x[first + lane] > largest ? x[first + lane] : largest;
+            sum += x[first + lane];
+        }
+        for (size_t bit = 0; bit < SHUFFLE_MASKS && ((size_t)1 << bit) < size; bit++)
+            if (y[bit * SHUFFLE_ITEMS + i] != x[i ^ ((size_t)1 << bit)])
+                return false;
+        const float *reduced = y + SHUFFLE_MASKS * SHUFFLE_ITEMS + i;
+        if (reduced[0] != x[first + size - 1] || reduced[SHUFFLE_ITEMS] != largest || reduced[2 * SHUFFLE_ITEMS] != sum)
+            return false;
+    }
+    return true;
+}
+
+/* ---- half: every bit pattern to float, and a float per pattern to half ------------------------------------------- */
+
+enum { HALF_PATTERNS = 65536, HALF_GROUP = 64, HALF_INFINITY = 0x7c00 };
+
+struct half_in {
+    uint16_t bits[HALF_PATTERNS];
+    float value[HALF_PATTERNS];
+};
+
+struct half_out {
+    float value[HALF_PATTERNS];
+    uint16_t bits[HALF_PATTERNS];
+};
+
+static size_t half_items(const struct device_facts *facts) {
+    return facts->max_group < HALF_GROUP ? facts->max_group : HALF_GROUP;
+}
+
+static void half_options(const struct device_facts *facts, char *text, size_t size) {
+    (void)facts;
+    snprintf(text, size, "-DHALF_TYPE");
+}
+
+/* Midway between a pattern's value and the next: rounds to whichever of the two is even. */
+static double half_midpoint(unsigned bits) {
+    const unsigned magnitude = bits & 0x7fffu;
+    const double low = half_to_double((uint16_t)magnitude);
+    const double high = magnitude + 1 == HALF_INFINITY ? 65536.0 : half_to_double((uint16_t)(magnitude + 1));
+    const double middle = magnitude >= HALF_INFINITY ? low : (low + high) / 2;
+    return (bits & 0x8000u) != 0 ? -middle : middle;
+}
+
+static void half_fill(const struct device_facts *facts, void *in) {
+    struct half_in *fed = in;
+    (void)facts;
+    for (unsigned i = 0; i < HALF_PATTERNS; i++) {
+        fed->bits[i] = (uint16_t)i;
+        fed->value[i] = (float)half_midpoint(i);
+    }
+}
+
+static bool half_holds(const struct device_facts *facts, const void *in, const void *out) {
+    const struct half_out *got = out;
+    (void)facts;
+    (void)in;
+    for (unsigned i = 0; i < HALF_PATTERNS; i++) {
+        const bool nan = (i & 0x7fffu) > HALF_INFINITY;
+        const unsigned even = (i & 0x7fffu) < HALF_INFINITY ? i + (i & 1u) : i;
+        if (nan ? !isnan(got->value[i]) : got->value[i] != half_to_double((uint16_t)i))
+            return false;
+        if (nan ? (got->bits[i] & 0x7fffu) <= HALF_INFINITY : got->bits[i] != even)
+            return false;
+    }
+    return true;
+}
+
+/* ---- the table --------------------------------------------------------------------------------------------------- */
+
+static const struct selftest_trial trials[] = {
+    {CAP_SUBGROUP_SHUFFLE, "selftest_shuffle.cl", "selftest_shuffle", SHUFFLE_ITEMS * sizeof(float),
+     SHUFFLE_RESULTS *SHUFFLE_ITEMS * sizeof(float), 1, shuffle_items, shuffle_options, shuffle_fill, shuffle_holds},
+    {CAP_HALF_TYPE, "selftest_half.cl", "selftest_half", sizeof(struct half_in), sizeof(struct half_out),
+     HALF_PATTERNS / HALF_GROUP, half_items, half_options, half_fill, half_holds},
+};
+
+const struct selftest_trial *selftest_trial_of(enum device_capability cap) {
+    for (size_t i = 0; i < sizeof trials / sizeof trials[0]; i++)
+        if (trials[i].cap == cap)
+            return &trials[i];
+    return NULL;
+}

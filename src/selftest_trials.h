@@ -1,0 +1,24 @@
+/* The self-tests themselves, as a table: one tiny kernel a capability, what it is fed and how its answer is judged. A
+ * new capability with a test is a kernel in cl/ and a row here.
+ *
+ * Every test kernel takes two buffers, (const __global uchar *in, __global uchar *out), and runs once. */
+#ifndef CLATTN_SELFTEST_TRIALS_H
+#define CLATTN_SELFTEST_TRIALS_H
+
+#include "device.h"
+
+struct selftest_trial {
+    enum device_capability cap;
+    const char *file, *kernel;
+    size_t in_size, out_size; /* bytes */
+    size_t groups;
+    size_t (*items)(const struct device_facts *facts); /* work-items of a group */
+    void (*options)(const struct device_facts *facts, char *text, size_t size);
+    void (*fill)(const struct device_facts *facts, void *in);
+    bool (*holds)(const struct device_facts *facts, const void *in, const void *out);
+};
+
+/* NULL where the capability has no test. */
+const struct selftest_trial *selftest_trial_of(enum device_capability cap);
+
+#endif

@@ -1,0 +1,145 @@
+/* The rows of variants.def and their rules. Everything here is pure: facts and a problem in, a row or a sentence out.
+ */
+#include "variant.h"
+
+#include <string.h>
+
+/* ---- rules: NULL, or the whole sentence of a refusal ------------------------------------------------------------- */
+
+static const char *accepts_anything(const struct device_facts *facts, const struct problem *problem) {
+    (void)facts;
+    (void)problem;
+    return NULL;
+}
+
+static const char *accepts_attention_nvidia_mma(const struct device_facts *facts, const struct problem *problem) {
+    (void)facts;
+    if (problem->dtype == CLATTN_F32)
+        return "The matrix unit takes fp16 and bf16 operands only.";
+    if (problem->head_dim % 8 != 0 || problem->head_dim > 256)
+        return "The head dim of q and k must be a multiple of 8, at most 256.";
+    if (problem->value_dim % 8 != 0 || problem->value_dim > 256 || problem->value_dim == 0)
+        return "The head dim of v must be a multiple of 8 from 8 to 256.";
+    if (!problem->aligned)
+        return "Every row of q, k, v and o must start at a multiple of 16 bytes.";
+    return NULL;
+}
+
+static const char *accepts_attention_unfused(const struct device_facts *facts, const struct problem *problem) {
+    (void)facts;
+    if (problem->value_dim == 0)
+        return "Without values there is no second product; the fused variants write lse alone.";
+    if (problem->nk == 0)
+        return "Without keys there is no score to store.";
+    return NULL;
+}
+
+static const char *accepts_softmax_subgroup(const struct device_facts *facts, const struct problem *problem) {
+    (void)facts;
+    return problem->columns > 1024 ? "A row of more than 1024 elements is too long for one sub-group." : NULL;
+}
+
+static const char *accepts_softmax_group(const struct device_facts *facts, const struct problem *problem) {
+    (void)facts;
+    return problem->columns > 32768 ? "A row of more than 32768 elements is too long for one work-group." : NULL;
+}
+
+static const char *accepts_gemm_clblast(const struct device_facts *facts, const struct problem *problem) {
+#ifndef CLATTN_HAVE_CLBLAST
+    (void)facts;
+    (void)problem;
+    return "This library was built without CLBlast.";
+#else
+    if (problem->dtype == CLATTN_BF16)
+        return "CLBlast has no bf16.";
+    if (problem->out_dtype != problem->dtype)
+        return "CLBlast writes the type that it reads.";
+    if (problem->dtype == CLATTN_F16 && !facts->khr_fp16)
+        return "CLBlast computes in fp16 only where the driver advertises cl_khr_fp16.";
+    if (problem->k == 0)
+        return "CLBlast refuses products over no terms.";
+    return NULL;
+#endif
+}
+
+/* ---- the table --------------------------------------------------------------------------------------------------- */
+
+#define NOTHING 0
+#define SHUFFLE CAP_BIT(CAP_SUBGROUP_SHUFFLE)
+#define HALF CAP_BIT(CAP_HALF_TYPE)
+#define CPU CAP_BIT(CAP_CPU)
+#define NVIDIA_MMA CAP_BIT(CAP_NVIDIA_MMA)
+
+static const struct variant table[] = {
+#define VARIANT(op, name, schedule, backend, needs, uses, accepts) \
+    {#name, CLATTN_OP_##op, SCHEDULE_##schedule, BACKEND_##backend, (needs), (uses), accepts_##accepts},
+#include "variants.def"
+#undef VARIANT
+};
+
+const struct variant *variant_table(size_t *count) {
+    *count = sizeof table / sizeof table[0];
+    return table;
+}
+
+static const char *const missing[CAP_COUNT] = {
+    [CAP_SUBGROUP_SHUFFLE] = "The device has no sub-group shuffles, or they are masked or failed their self-test.",
+    [CAP_HALF_TYPE] = "The device has no half type, or it is masked or failed its self-test.",
+    [CAP_CPU] = "The device is no CPU, or its being one is masked.",
+    [CAP_NVIDIA_MMA] = "The device has no mma.sync matrix unit, or it is masked or failed its self-test.",
+};
+
+const char *variant_refusal(const struct variant *variant, const struct device_facts *facts,
+                            const struct problem *problem) {
+    const uint64_t lacking = variant->needs & ~facts->caps;
+    for (int cap = 0; lacking != 0 && cap < CAP_COUNT; cap++)
+        if ((lacking & CAP_BIT(cap)) != 0)
+            return missing[cap];
+    return variant->accepts(facts, problem);
+}
+
+const struct variant *variant_pick(const struct device_facts *facts, const struct problem *problem) {
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        if (table[i].op == problem->op && variant_refusal(&table[i], facts, problem) == NULL)
+            return &table[i];
+    return NULL;
+}
+
+const struct variant *variant_named(clattn_op_kind op, const char *name) {
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        if (table[i].op == op && strcmp(table[i].name, name) == 0)
+            return &table[i];
+    return NULL;
+}
+
+const char *variant_op_name(clattn_op_kind op) {
+    switch (op) {
+    case CLATTN_OP_ATTENTION:
+        return "attention";
+    case CLATTN_OP_ATTENTION_MERGE:
+        return "attention_merge";
+    case CLATTN_OP_SOFTMAX:
+        return "softmax";
+    case CLATTN_OP_SOFTMAX_MERGE:
+        return "softmax_merge";
+    case CLATTN_OP_GEMM:
+        return "gemm";
+    }
+    return "unknown";
+}
+
+const char *variant_backend_name(enum backend backend) {
+    switch (backend) {
+    case BACKEND_FMA:
+        return "fma";
+    case BACKEND_CPU_VECTOR:
+        return "cpu_vector";
+    case BACKEND_NVIDIA_MMA:
+        return "nvidia_mma";
+    case BACKEND_ANY:
+        return "any";
+    case BACKEND_CLBLAST:
+        return "clblast";
+    }
+    return "unknown";
+}
