@@ -1,0 +1,261 @@
+/* Attention problems on the device: tensors with NaN in all gaps, each call made twice, each result held against the
+ * oracle with the plain version's error as yardstick. */
+#include "attention_harness.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const clattn_dtype all_dtypes[3] = {CLATTN_F32, CLATTN_F16, CLATTN_BF16};
+
+const char *dtype_name(clattn_dtype dtype) {
+    return dtype == CLATTN_F16 ? "fp16" : dtype == CLATTN_BF16 ? "bf16" : "fp32";
+}
+
+int64_t attention_row_count(const struct attention_data *data) {
+    return data->problem.batch * data->problem.heads * data->problem.nq;
+}
+
+int64_t attention_o_count(const struct attention_data *data) {
+    return attention_row_count(data) * data->problem.value_dim;
+}
+
+static double *fill(case_fill values, clattn_dtype dtype, const int64_t *dims) {
+    const int64_t count = dims[0] * dims[1] * dims[2] * dims[3];
+    double *array = test_array(count);
+    case_values(values, dims[0], dims[1], dims[2], dims[3], array);
+    for (int64_t i = 0; i < count; i++)
+        array[i] = reference_round(dtype, array[i]);
+    return array;
+}
+
+struct attention_data attention_data_of(const struct attention_case *c, clattn_dtype dtype) {
+    struct attention_data data = {.name = c->name, .dtype = dtype, .out_dtype = dtype};
+    clattn_attention_op *op = &data.settings;
+    clattn_attention_init(op);
+    op->q = clattn_tensor_dense(NULL, dtype, 4, (const int64_t[]){c->batch, c->heads, c->nq, c->head_dim});
+    op->k = clattn_tensor_dense(NULL, dtype, 4, (const int64_t[]){c->batch, c->kv_heads, c->nk, c->head_dim});
+    op->v = clattn_tensor_dense(NULL, dtype, 4, (const int64_t[]){c->batch, c->kv_heads, c->nk, c->value_dim});
+    op->causal = c->causal;
+    op->has_diagonal = c->has_diagonal;
+    op->diagonal = c->diagonal;
+    op->has_scale = c->has_scale;
+    op->scale = c->scale;
+    data.problem = reference_attention_of(op);
+    data.q = fill(c->q, dtype, op->q.dims);
+    data.k = fill(c->k, dtype, op->k.dims);
+    data.v = fill(c->v, dtype, op->v.dims);
+    return data;
+}
+
+struct attention_data attention_data_random(const struct attention_case *shape, clattn_dtype dtype, uint64_t seed) {
+    struct attention_case c = *shape;
+    c.q = c.k = c.v = fill_zero;
+    struct attention_data data = attention_data_of(&c, dtype);
+    double *const arrays[] = {data.q, data.k, data.v};
+    const clattn_tensor *const shapes[] = {&data.settings.q, &data.settings.k, &data.settings.v};
+    for (uint64_t a = 0; a < 3; a++)
+        for (int64_t i = 0; i < reference_count(shapes[a]); i++)
+            arrays[a][i] = reference_round(dtype, (a == 0 ? 2 : 1) * reference_normal((uint64_t)i, seed * 3 + a));
+    return data;
+}
+
+void attention_data_free(struct attention_data *data) {
+    free(data->q);
+    free(data->k);
+    free(data->v);
+    memset(data, 0, sizeof *data);
+}
+
+void attention_result_free(struct attention_result *result) {
+    free(result->o);
+    free(result->lse);
+    memset(result, 0, sizeof *result);
+}
+
+struct tensors {
+    struct test_tensor q, k, v, o, lse;
+    clattn_attention_op op;
+};
+
+static struct tensors upload(const struct attention_data *data) {
+    struct tensors t = {.op = data->settings};
+    const double gap = data->gap != 0 ? data->gap : (double)NAN;
+    const int64_t o_dims[] = {data->problem.batch, data->problem.heads, data->problem.nq, data->problem.value_dim};
+    t.q = test_input(data->dtype, 4, t.op.q.dims, data->q, data->layout_q, gap);
+    t.k = test_input(data->dtype, 4, t.op.k.dims, data->k, data->layout_k, gap);
+    t.v = test_input(data->dtype, 4, t.op.v.dims, data->v, data->layout_v, gap);
+    t.o = test_output(data->out_dtype, 4, o_dims, data->layout_o);
+    t.op.q = t.q.view;
+    t.op.k = t.k.view;
+    t.op.v = t.v.view;
+    t.op.o = t.o.view;
+    if (!data->without_lse) {
+        t.lse = test_output(CLATTN_F32, 3, o_dims, data->layout_lse);
+        t.op.lse = t.lse.view;
+    }
+    return t;
+}
+
+static void release(struct tensors *t) {
+    test_release(&t->q);
+    test_release(&t->k);
+    test_release(&t->v);
+    test_release(&t->o);
+    test_release(&t->lse);
+}
+
+/* The second of two runs into NaN-filled outputs must give the first one's bits. */
+static void run_twice(struct tensors *t, const struct attention_data *data, const char *variant) {
+    test_run(&t->op.head, variant);
+    unsigned char *o = test_bytes(&t->o), *lse = t->lse.buffer ? test_bytes(&t->lse) : NULL;
+    test_reset(&t->o);
+    if (lse)
+        test_reset(&t->lse);
+    test_run(&t->op.head, variant);
+    unsigned char *o_again = test_bytes(&t->o), *lse_again = lse ? test_bytes(&t->lse) : NULL;
+    if (memcmp(o, o_again, t->o.bytes) != 0)
+        fail_msg("%s, %s: o differs between two runs", data->name, variant ? variant : "chosen");
+    if (lse && memcmp(lse, lse_again, t->lse.bytes) != 0)
+        fail_msg("%s, %s: lse differs between two runs", data->name, variant ? variant : "chosen");
+    free(o);
+    free(lse);
+    free(o_again);
+    free(lse_again);
+}
+
+struct attention_result attention_run(const struct attention_data *data, const char *variant) {
+    struct tensors t = upload(data);
+    struct attention_result result = {.o = test_array(attention_o_count(data))};
+    run_twice(&t, data, variant);
+    test_read(&t.o, result.o);
+    if (t.lse.buffer) {
+        result.lse = test_array(attention_row_count(data));
+        test_read(&t.lse, result.lse);
+    }
+    test_untouched(&t.q, "q");
+    test_untouched(&t.k, "k");
+    test_untouched(&t.v, "v");
+    release(&t);
+    return result;
+}
+
+/* The sampled row number `sample` of `samples` out of `total`: both ends and an uneven spread between. */
+static int64_t sampled_row(int64_t sample, int64_t samples, int64_t total) {
+    if (samples >= total || sample == 0)
+        return sample;
+    if (sample == samples - 1)
+        return total - 1;
+    return (int64_t)(((uint64_t)sample * UINT64_C(0x9e3779b97f4a7c15) >> 16) % (uint64_t)total);
+}
+
+static void report(const struct attention_data *data, const char *variant, const char *what,
+                   const struct reference_error *error) {
+    if (error->bad == 0)
+        return;
+    fail_msg("%s, %s, %s: %lld of %lld elements of %s are wrong, first [%lld]: %.9g, not %.9g (bound %.3g; largest "
+             "error %.3g, plain version %.3g)",
+             data->name, dtype_name(data->dtype), variant ? variant : "chosen", (long long)error->bad,
+             (long long)error->count, what, (long long)error->index, error->got, error->want, error->bound,
+             error->largest, error->plain_largest);
+}
+
+void attention_compare(const struct attention_data *data, const struct attention_result *result, const char *variant,
+                       int64_t rows) {
+    const int64_t total = attention_row_count(data), dv = data->problem.value_dim;
+    const int64_t samples = rows < total ? rows : total;
+    double *want = test_array(samples * dv), *plain = test_array(samples * dv), *got = test_array(samples * dv);
+    struct reference_error o_error = {0}, lse_error = {0};
+    for (int64_t s = 0; s < samples; s++) {
+        const int64_t row = sampled_row(s, samples, total);
+        double lse, plain_lse;
+        reference_attention_row(&data->problem, data->q, data->k, data->v, row, want + s * dv, &lse, NULL);
+        plain_attention_row(&data->problem, data->dtype, data->out_dtype, data->q, data->k, data->v, row,
+                            plain + s * dv, &plain_lse, NULL);
+        memcpy(got + s * dv, result->o + row * dv, (size_t)dv * sizeof *got);
+        const double tolerance = data->dtype == CLATTN_F32 ? 1e-5 : 1e-4;
+        if (result->lse)
+            reference_compare_within(&lse_error, 1, result->lse + row, &lse, tolerance, tolerance);
+    }
+    if (data->tolerance > 0)
+        reference_compare_within(&o_error, samples * dv, got, want, data->tolerance, data->tolerance);
+    else
+        reference_compare(&o_error, samples * dv, got, want, reference_plain_error(samples * dv, want, plain),
+                          data->out_dtype);
+    free(want);
+    free(plain);
+    free(got);
+    report(data, variant, "o", &o_error);
+    report(data, variant, "lse", &lse_error);
+}
+
+const char *attention_next_variant(const struct attention_data *data, size_t *index) {
+    struct tensors t = upload(data);
+    const char *variant = test_next_variant(&t.op.head, index);
+    release(&t);
+    return variant;
+}
+
+void attention_same_rows(const struct attention_data *data, const char *variant, const struct attention_result *a,
+                         const struct attention_result *b, int64_t first, int64_t end) {
+    const int64_t dv = data->problem.value_dim;
+    for (int64_t i = first * dv; i < end * dv; i++)
+        if (memcmp(&a->o[i], &b->o[i], sizeof(double)) != 0)
+            fail_msg("%s, %s, %s: o[%lld] of row %lld is %.9g and %.9g", data->name, dtype_name(data->dtype), variant,
+                     (long long)(i % dv), (long long)(i / dv), a->o[i], b->o[i]);
+    for (int64_t row = first; a->lse && row < end; row++)
+        if (memcmp(&a->lse[row], &b->lse[row], sizeof(double)) != 0)
+            fail_msg("%s, %s, %s: lse[%lld] is %.9g and %.9g", data->name, dtype_name(data->dtype), variant,
+                     (long long)row, a->lse[row], b->lse[row]);
+}
+
+void attention_check(const struct attention_data *data) {
+    size_t index = 0, ran = 0;
+    for (const char *variant; (variant = attention_next_variant(data, &index)); ran++) {
+        struct attention_result result = attention_run(data, variant);
+        attention_compare(data, &result, variant, 64);
+        attention_result_free(&result);
+    }
+    if (ran == 0)
+        fail_msg("%s, %s: no variant accepts", data->name, dtype_name(data->dtype));
+}
+
+static void compare_published(const struct attention_case *c, const struct attention_data *data,
+                              const struct attention_result *result, const char *variant) {
+    const double lse_tolerance = data->dtype == CLATTN_F32 ? 1e-5 : 1e-4;
+    struct reference_error o_error = {0}, lse_error = {0};
+    reference_compare_within(&o_error, (int64_t)c->o_count, result->o, c->o, data->tolerance, data->tolerance);
+    reference_compare_within(&lse_error, (int64_t)c->lse_count, result->lse, c->lse, lse_tolerance, lse_tolerance);
+    report(data, variant, "the published o", &o_error);
+    report(data, variant, "the published lse", &lse_error);
+}
+
+/* Do the published numbers hold for this dtype? They do where rounding to it leaves the inputs as they are. */
+static bool inputs_exact(const struct attention_case *c, const struct attention_data *rounded) {
+    struct attention_data exact = attention_data_of(c, CLATTN_F32);
+    const size_t q = (size_t)reference_count(&exact.settings.q) * sizeof(double);
+    const size_t k = (size_t)reference_count(&exact.settings.k) * sizeof(double);
+    const size_t v = (size_t)reference_count(&exact.settings.v) * sizeof(double);
+    const bool equal = memcmp(rounded->q, exact.q, q) == 0 && memcmp(rounded->k, exact.k, k) == 0 &&
+                       memcmp(rounded->v, exact.v, v) == 0;
+    attention_data_free(&exact);
+    return equal;
+}
+
+void attention_check_case(const struct attention_case *c, clattn_dtype dtype) {
+    struct attention_data data = attention_data_of(c, dtype);
+    /* Of a few numbers the plain version may happen to make no error at all: the tolerance is fixed. */
+    data.tolerance = fmax(c->tolerance, dtype == CLATTN_F32 ? 1e-5 : dtype == CLATTN_F16 ? 2e-3 : 1.6e-2);
+    const bool exact = inputs_exact(c, &data);
+    size_t index = 0, ran = 0;
+    for (const char *variant; (variant = attention_next_variant(&data, &index)); ran++) {
+        struct attention_result result = attention_run(&data, variant);
+        attention_compare(&data, &result, variant, 64);
+        if (exact)
+            compare_published(c, &data, &result, variant);
+        attention_result_free(&result);
+    }
+    attention_data_free(&data);
+    if (ran == 0)
+        fail_msg("%s, %s: no variant accepts", c->name, dtype_name(dtype));
+}

@@ -1,0 +1,133 @@
+/* Head dims that fit no vector, value dims unlike the head dim, lengths around tile edges, head maps. */
+#include "attention_harness.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void check(const char *name, clattn_dtype dtype, int64_t heads, int64_t kv_heads, int64_t nq, int64_t nk,
+                  int64_t head_dim, int64_t value_dim, clattn_causal causal) {
+    const struct attention_case shape = {.name = name,
+                                         .batch = 1,
+                                         .heads = heads,
+                                         .kv_heads = kv_heads,
+                                         .nq = nq,
+                                         .nk = nk,
+                                         .head_dim = head_dim,
+                                         .value_dim = value_dim,
+                                         .q = fill_u1,
+                                         .k = fill_u2,
+                                         .v = fill_u3,
+                                         .causal = causal};
+    struct attention_data data = attention_data_of(&shape, dtype);
+    attention_check(&data);
+    attention_data_free(&data);
+}
+
+/* A35. Each head dim is a program of its own, so the half types take every third. */
+static void head_dims(clattn_dtype dtype, size_t step) {
+    const int64_t dims[] = {1, 2, 3, 5, 8, 33, 40, 46, 72, 80, 96, 100, 127, 128, 160, 256};
+    for (size_t i = step > 1 ? 2 : 0; i < sizeof dims / sizeof dims[0]; i += step)
+        check("A35 head dims", dtype, 2, 2, 5, 37, dims[i], dims[i], CLATTN_CAUSAL_NONE);
+}
+
+static void head_dims_in_fp32(void **state) {
+    (void)state;
+    head_dims(CLATTN_F32, 1);
+}
+
+static void head_dims_in_fp16(void **state) {
+    (void)state;
+    head_dims(CLATTN_F16, 3);
+}
+
+static void head_dims_in_bf16(void **state) {
+    (void)state;
+    head_dims(CLATTN_BF16, 3);
+}
+
+/* A36 */
+static void value_dims_unlike_head_dims(void **state) {
+    (void)state;
+    const int64_t dims[][2] = {{3, 5}, {24, 40}, {64, 128}, {192, 128}, {64, 1}};
+    for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
+        check("A36 value dims", CLATTN_F32, 2, 1, 17, 35, dims[i][0], dims[i][1], CLATTN_CAUSAL_BOTTOM_RIGHT);
+    check("A36 value dims", CLATTN_F16, 2, 1, 17, 35, 24, 40, CLATTN_CAUSAL_BOTTOM_RIGHT);
+}
+
+static void lengths_around_tiles(void **state) {
+    (void)state;
+    const int64_t lengths[] = {1, 3, 15, 16, 17, 31, 33, 63, 64, 65, 113, 129};
+    const size_t count = sizeof lengths / sizeof lengths[0];
+    for (int t = 0; t < 3; t++)
+        for (size_t i = 0; i < count; i++) {
+            check("lengths", all_dtypes[t], 2, 1, lengths[i], lengths[(i * 5 + 3) % count], 64, 64, CLATTN_CAUSAL_NONE);
+            check("lengths", all_dtypes[t], 2, 1, lengths[i], lengths[(i * 7 + 1) % count], 64, 64,
+                  CLATTN_CAUSAL_BOTTOM_RIGHT);
+        }
+}
+
+/* A35's second half, smaller: many short sequences at once. */
+static void many_batches(void **state) {
+    (void)state;
+    const struct attention_case shape = {.name = "many batches",
+                                         .batch = 300,
+                                         .heads = 8,
+                                         .kv_heads = 8,
+                                         .nq = 4,
+                                         .nk = 4,
+                                         .head_dim = 40,
+                                         .value_dim = 40,
+                                         .q = fill_u1,
+                                         .k = fill_u2,
+                                         .v = fill_u3};
+    struct attention_data data = attention_data_of(&shape, CLATTN_F16);
+    attention_check(&data);
+    attention_data_free(&data);
+}
+
+static void lse_may_be_absent(void **state) {
+    (void)state;
+    const struct attention_case shape = {
+        .name = "no lse", .batch = 1, .heads = 2, .kv_heads = 2, .nq = 19, .nk = 41, .head_dim = 64, .value_dim = 64};
+    struct attention_data data = attention_data_random(&shape, CLATTN_F32, 3);
+    data.without_lse = true;
+    attention_check(&data);
+    attention_data_free(&data);
+}
+
+static void dims_over_256_are_refused(void **state) {
+    (void)state;
+    const int64_t dims[][2] = {{257, 64}, {64, 257}, {512, 512}, {576, 512}};
+    for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++) {
+        clattn_attention_op op;
+        const int64_t k_dims[] = {1, 2, 7, dims[i][0]}, v_dims[] = {1, 2, 7, dims[i][1]};
+        double *zeros = test_array(2 * 7 * 1024);
+        clattn_attention_init(&op);
+        struct test_tensor k = test_input(CLATTN_F32, 4, k_dims, zeros, NULL, (double)NAN);
+        struct test_tensor v = test_input(CLATTN_F32, 4, v_dims, zeros, NULL, (double)NAN);
+        struct test_tensor o = test_output(CLATTN_F32, 4, v_dims, NULL);
+        op.q = op.k = k.view;
+        op.v = v.view;
+        op.o = o.view;
+        clattn_launch launch;
+        clattn_launch_init(&launch, device.queue);
+        support_expect(clattn_supported(device.clattn, &op.head, NULL), CLATTN_UNSUPPORTED, "clattn_supported");
+        support_expect(clattn_attention(device.clattn, &op, &launch), CLATTN_UNSUPPORTED, "clattn_attention");
+        test_untouched(&o, "o");
+        test_release(&k);
+        test_release(&v);
+        test_release(&o);
+        free(zeros);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(head_dims_in_fp32),    cmocka_unit_test(head_dims_in_fp16),
+        cmocka_unit_test(head_dims_in_bf16),    cmocka_unit_test(value_dims_unlike_head_dims),
+        cmocka_unit_test(lengths_around_tiles), cmocka_unit_test(many_batches),
+        cmocka_unit_test(lse_may_be_absent),    cmocka_unit_test(dims_over_256_are_refused),
+    };
+    return support_main("attention shapes", tests, sizeof tests / sizeof tests[0]);
+}
