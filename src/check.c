@@ -227,7 +227,7 @@ static bool proven_disjoint(const struct extent *a, const struct extent *b) {
     /* Any stride of the output may be the one that both share. */
     for (int i = 0; i < a->tensor->rank; i++) {
         const int64_t period = a->tensor->strides[i] * a->element;
-        if (a->tensor->dims[i] > 1 && interleave(a, b, period))
+        if (a->tensor->dims[i] > 1 && period > 0 && interleave(a, b, period))
             return true;
     }
     return false;

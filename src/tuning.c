@@ -148,10 +148,10 @@ static bool read_rows(struct tuning *tuning, const cJSON *rows, bool user, const
     return true;
 }
 
-/* text must be NUL-terminated behind its size: cJSON looks one character ahead. */
+/* text holds a NUL behind its size: the parser sees it as the end, and refuses what follows a document. */
 static clattn_status read_text(struct tuning *tuning, const char *text, size_t size, bool user, const char *path,
                                const struct log *log) {
-    cJSON *json = cJSON_ParseWithLength(text, size);
+    cJSON *json = cJSON_ParseWithLengthOpts(text, size + 1, NULL, true);
     const cJSON *rows = cJSON_GetObjectItemCaseSensitive(json, "rows");
     bool kept = true;
     if (cJSON_IsArray(rows))
