@@ -281,6 +281,7 @@ cl_mem clCreateBuffer(cl_context context, cl_mem_flags flags, size_t size, void 
     buffer->context = context;
     buffer->size = size;
     buffer->bytes = calloc(size, 1);
+    buffer->host = (flags & CL_MEM_USE_HOST_PTR) != 0 ? host : NULL;
     if (host != NULL && (flags & (CL_MEM_COPY_HOST_PTR | CL_MEM_USE_HOST_PTR)) != 0)
         memcpy(buffer->bytes, host, size);
     succeed(code_ret);

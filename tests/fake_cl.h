@@ -14,6 +14,13 @@
 #define FAKE_ARGUMENT_BYTES 64
 #define FAKE_WAITS_MAX 16
 
+/* An answer to a vendor's own query. */
+struct fake_answer {
+    cl_device_info name;
+    const void *data;
+    size_t size; /* 0 ends a list */
+};
+
 /* What a device answers; tests may change it at any time. fake_reset() gives the defaults: a plain GPU. */
 struct fake_device {
     const char *name, *vendor, *version, *driver, *extensions;
@@ -21,15 +28,19 @@ struct fake_device {
     cl_uint compute_units, base_align_bits;
     size_t max_group, max_item[3];
     cl_ulong local_memory, global_memory, max_allocation;
-    size_t kernel_max_group; /* CL_KERNEL_WORK_GROUP_SIZE of every kernel */
+    size_t kernel_max_group;           /* CL_KERNEL_WORK_GROUP_SIZE of every kernel */
+    const struct fake_answer *answers; /* beyond those above; NULL: none */
 };
 extern struct fake_device fake_device[FAKE_DEVICES];
+
+struct fake_command;
 
 struct fake_settings {
     const char *platform_name, *platform_version;
     bool no_platform;
     bool no_build_log;       /* as drivers do that serve a build from a cache of their own */
     unsigned build_delay_us; /* time that a build takes */
+    void (*execute)(const struct fake_command *command); /* stands in for the device; NULL: kernels do nothing */
 };
 extern struct fake_settings fake_settings;
 
@@ -70,6 +81,9 @@ struct fake_command {
     cl_event wait[FAKE_WAITS_MAX];
     cl_event event; /* NULL where none was asked for */
 };
+
+/* The memory of the buffer that is the command's n-th argument. */
+void *fake_argument_bytes(const struct fake_command *command, int n);
 
 int fake_command_count(void);
 const struct fake_command *fake_command(int index); /* in the order of enqueueing */

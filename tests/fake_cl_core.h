@@ -22,6 +22,7 @@ struct object {
     size_t size, origin;
     cl_mem parent;
     unsigned char *bytes;
+    void *host; /* with CL_MEM_USE_HOST_PTR; used as an address only */
     /* program: text is "options\nsource" once built, the source before */
     char *source, *built;
     cl_device_id built_for;

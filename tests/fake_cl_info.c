@@ -70,6 +70,14 @@ cl_int clGetDeviceIDs(cl_platform_id platform, cl_device_type type, cl_uint entr
     return found > 0 ? CL_SUCCESS : CL_DEVICE_NOT_FOUND;
 }
 
+static cl_int device_answer(const struct fake_device *device, cl_device_info name, size_t size, void *value,
+                            size_t *size_ret) {
+    for (const struct fake_answer *answer = device->answers; answer != NULL && answer->size > 0; answer++)
+        if (answer->name == name)
+            return fake_give(answer->data, answer->size, size, value, size_ret);
+    return CL_INVALID_VALUE;
+}
+
 static cl_int device_text(const struct fake_device *device, cl_device_info name, size_t size, void *value,
                           size_t *size_ret) {
     switch (name) {
@@ -86,7 +94,7 @@ static cl_int device_text(const struct fake_device *device, cl_device_info name,
     case CL_DEVICE_EXTENSIONS:
         GIVE_TEXT(device->extensions);
     default:
-        return CL_INVALID_VALUE;
+        return device_answer(device, name, size, value, size_ret);
     }
 }
 
@@ -180,6 +188,8 @@ cl_int clGetMemObjectInfo(cl_mem handle, cl_mem_info name, size_t size, void *va
         GIVE(buffer->parent);
     case CL_MEM_OFFSET:
         GIVE(buffer->origin);
+    case CL_MEM_HOST_PTR:
+        GIVE(buffer->host);
     default:
         return CL_INVALID_VALUE;
     }

@@ -95,6 +95,8 @@ cl_int clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel handle, cl_uint 
     fake_lock();
     kernel->claimed = false;
     fake_unlock();
+    if (fake_settings.execute != NULL)
+        fake_settings.execute(&command);
     return record(&command, queue, waits, list, event);
 }
 
@@ -119,6 +121,12 @@ static unsigned char *bytes_of(cl_mem handle, size_t offset, size_t size) {
     if (buffer->parent != NULL)
         return ((const struct object *)buffer->parent)->bytes + buffer->origin + offset;
     return buffer->bytes + offset;
+}
+
+void *fake_argument_bytes(const struct fake_command *command, int n) {
+    cl_mem buffer = NULL;
+    memcpy(&buffer, command->argument[n].bytes, sizeof buffer);
+    return bytes_of(buffer, 0, 0);
 }
 
 cl_int clEnqueueReadBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking, size_t offset, size_t size,

@@ -1,0 +1,211 @@
+/* The table of variants and the choice among them, on invented devices. */
+#include "variant.h"
+
+#include <ctype.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const clattn_op_kind kinds[] = {CLATTN_OP_ATTENTION, CLATTN_OP_ATTENTION_MERGE, CLATTN_OP_SOFTMAX,
+                                       CLATTN_OP_SOFTMAX_MERGE, CLATTN_OP_GEMM};
+#define KINDS (sizeof kinds / sizeof kinds[0])
+
+static struct device_facts facts_with(uint64_t caps) {
+    struct device_facts facts = {.is_gpu = true,
+                                 .caps = caps,
+                                 .max_group = 1024,
+                                 .local_memory = 49152,
+                                 .compute_units = 16,
+                                 .subgroup_size = 32,
+                                 .khr_fp16 = true};
+    facts.subgroup = (caps & CAP_BIT(CAP_SUBGROUP_SHUFFLE)) != 0 ? SUBGROUP_NVIDIA : SUBGROUP_LOCAL;
+    return facts;
+}
+
+static const uint64_t every_cap = (UINT64_C(1) << CAP_COUNT) - 1;
+
+/* An ordinary problem that suits every specialised variant. */
+static struct problem problem_of(clattn_op_kind op) {
+    return (struct problem){.op = op,
+                            .dtype = CLATTN_F16,
+                            .out_dtype = CLATTN_F16,
+                            .batch = 1,
+                            .heads = 8,
+                            .kv_heads = 8,
+                            .nq = 256,
+                            .nk = 256,
+                            .head_dim = 64,
+                            .value_dim = 64,
+                            .aligned = true,
+                            .rows = 1024,
+                            .columns = 512,
+                            .axis_dense = true,
+                            .m = 128,
+                            .n = 128,
+                            .k = 128};
+}
+
+static void table_is_small_and_names_are_unique(void **state) {
+    size_t count = 0;
+    const struct variant *table = variant_table(&count);
+    (void)state;
+    assert_in_range(count, KINDS, 80);
+    for (size_t i = 0; i < count; i++) {
+        assert_non_null(table[i].accepts);
+        assert_true(strlen(table[i].name) < 64);
+        assert_ptr_equal(variant_named(table[i].op, table[i].name), &table[i]);
+        assert_int_equal((table[i].needs | table[i].uses) & ~every_cap, 0);
+        assert_string_not_equal(variant_backend_name(table[i].backend), "unknown");
+        assert_string_not_equal(variant_op_name(table[i].op), "unknown");
+    }
+    assert_null(variant_named(CLATTN_OP_GEMM, "fused_fma"));
+    assert_null(variant_named(CLATTN_OP_ATTENTION, ""));
+    assert_null(variant_named((clattn_op_kind)99, "fused_fma"));
+}
+
+/* Which of the table's rows can be had at all, by asking for each with all capabilities. */
+static void every_row_is_reachable(void **state) {
+    size_t count = 0;
+    const struct variant *table = variant_table(&count);
+    const struct device_facts facts = facts_with(every_cap);
+    (void)state;
+    for (size_t i = 0; i < count; i++) {
+        const struct problem problem = problem_of(table[i].op);
+#ifndef CLATTN_HAVE_CLBLAST
+        if (table[i].backend == BACKEND_CLBLAST)
+            continue;
+#endif
+        const char *reason = variant_refusal(&table[i], &facts, &problem);
+        if (reason != NULL)
+            fail_msg("%s refuses: %s", table[i].name, reason);
+    }
+}
+
+static void each_operation_runs_without_any_capability(void **state) {
+    static const clattn_dtype dtypes[] = {CLATTN_F32, CLATTN_F16, CLATTN_BF16};
+    static const int64_t sizes[] = {1, 7, 256, 1025, 40000, INT32_MAX};
+    const struct device_facts facts = facts_with(0);
+    (void)state;
+    for (size_t k = 0; k < KINDS; k++)
+        for (size_t d = 0; d < 3; d++)
+            for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+                struct problem problem = problem_of(kinds[k]);
+                problem.dtype = dtypes[d];
+                problem.out_dtype = CLATTN_F32;
+                problem.aligned = problem.axis_dense = false;
+                problem.columns = problem.nk = problem.nq = problem.m = problem.n = problem.k = sizes[s];
+                problem.head_dim = sizes[s] < 256 ? sizes[s] : 256;
+                problem.value_dim = sizes[s] < 256 ? sizes[s] - 1 : 256;
+                assert_non_null(variant_pick(&facts, &problem));
+            }
+}
+
+static void picks_the_first_that_accepts(void **state) {
+    static const struct {
+        clattn_op_kind op;
+        uint64_t caps;
+        clattn_dtype dtype;
+        int64_t size; /* head dim or columns */
+        const char *expected;
+    } rows[] = {
+        {CLATTN_OP_ATTENTION, 0, CLATTN_F32, 64, "fused_fma"},
+        {CLATTN_OP_ATTENTION, CAP_BIT(CAP_CPU), CLATTN_F32, 64, "fused_cpu_vector"},
+        {CLATTN_OP_ATTENTION, CAP_BIT(CAP_NVIDIA_MMA) | CAP_BIT(CAP_SUBGROUP_SHUFFLE), CLATTN_F16, 64,
+         "fused_nvidia_mma"},
+        {CLATTN_OP_ATTENTION, CAP_BIT(CAP_NVIDIA_MMA) | CAP_BIT(CAP_SUBGROUP_SHUFFLE), CLATTN_BF16, 256,
+         "fused_nvidia_mma"},
+        {CLATTN_OP_ATTENTION, CAP_BIT(CAP_NVIDIA_MMA) | CAP_BIT(CAP_SUBGROUP_SHUFFLE), CLATTN_F32, 64, "fused_fma"},
+        {CLATTN_OP_ATTENTION, CAP_BIT(CAP_NVIDIA_MMA) | CAP_BIT(CAP_SUBGROUP_SHUFFLE), CLATTN_F16, 63, "fused_fma"},
+        {CLATTN_OP_ATTENTION, CAP_BIT(CAP_NVIDIA_MMA), CLATTN_F16, 64, "fused_fma"},
+        {CLATTN_OP_ATTENTION_MERGE, 0, CLATTN_F32, 64, "fold"},
+        {CLATTN_OP_SOFTMAX_MERGE, 0, CLATTN_F32, 64, "fold"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct device_facts facts = facts_with(rows[i].caps);
+        struct problem problem = problem_of(rows[i].op);
+        problem.dtype = rows[i].dtype;
+        problem.head_dim = problem.value_dim = problem.columns = rows[i].size;
+        assert_string_equal(variant_pick(&facts, &problem)->name, rows[i].expected);
+    }
+}
+
+/* Longer rows never go back to a schedule for shorter ones. */
+static void softmax_schedules_follow_the_row_length(void **state) {
+    const struct device_facts facts = facts_with(0);
+    struct problem problem = problem_of(CLATTN_OP_SOFTMAX);
+    enum schedule last = SCHEDULE_SUBGROUP;
+    (void)state;
+    for (problem.columns = 1; problem.columns < INT32_MAX; problem.columns = problem.columns * 2 + 1) {
+        const enum schedule schedule = variant_pick(&facts, &problem)->schedule;
+        assert_in_range(schedule, last, SCHEDULE_SPLIT);
+        last = schedule;
+    }
+    assert_int_equal(last, SCHEDULE_SPLIT);
+}
+
+/* Every operation, row and unsuitable problem: a refusal begins with a capital and ends with a full stop. */
+static void refusals_are_sentences(void **state) {
+    size_t count = 0, refusals = 0;
+    const struct variant *table = variant_table(&count);
+    (void)state;
+    for (size_t i = 0; i < count; i++)
+        for (unsigned bits = 0; bits < 512; bits++) {
+            struct device_facts facts = facts_with(bits & 1 ? every_cap : 0);
+            struct problem problem = problem_of(table[i].op);
+            facts.khr_fp16 = (bits & 2) == 0;
+            problem.dtype = bits & 4 ? CLATTN_F32 : bits & 8 ? CLATTN_BF16 : CLATTN_F16;
+            problem.out_dtype = bits & 16 ? CLATTN_F32 : problem.dtype;
+            problem.aligned = (bits & 32) == 0;
+            problem.head_dim = bits & 64 ? 65 : 64;
+            problem.value_dim = bits & 128 ? 0 : 72;
+            problem.nk = problem.k = bits & 256 ? 0 : 100;
+            problem.columns = bits & 4 ? 2000000 : 3;
+            const char *reason = variant_refusal(&table[i], &facts, &problem);
+            if (reason == NULL)
+                continue;
+            refusals++;
+            assert_true(isupper((unsigned char)reason[0]));
+            assert_int_equal(reason[strlen(reason) - 1], '.');
+            assert_non_null(strchr(reason, ' '));
+        }
+    assert_true(refusals > 100);
+}
+
+static void pick_and_refusal_agree(void **state) {
+    size_t count = 0;
+    const struct variant *table = variant_table(&count);
+    (void)state;
+    for (uint64_t caps = 0; caps <= every_cap; caps++)
+        for (size_t k = 0; k < KINDS; k++) {
+            const struct device_facts facts = facts_with(caps);
+            const struct problem problem = problem_of(kinds[k]);
+            const struct variant *picked = variant_pick(&facts, &problem);
+            assert_non_null(picked);
+            assert_null(variant_refusal(picked, &facts, &problem));
+            for (const struct variant *row = table; row < picked; row++)
+                if (row->op == kinds[k])
+                    assert_non_null(variant_refusal(row, &facts, &problem));
+        }
+    const struct device_facts facts = facts_with(every_cap);
+    const struct problem unknown = problem_of((clattn_op_kind)99);
+    assert_null(variant_pick(&facts, &unknown));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(table_is_small_and_names_are_unique),
+        cmocka_unit_test(every_row_is_reachable),
+        cmocka_unit_test(each_operation_runs_without_any_capability),
+        cmocka_unit_test(picks_the_first_that_accepts),
+        cmocka_unit_test(softmax_schedules_follow_the_row_length),
+        cmocka_unit_test(refusals_are_sentences),
+        cmocka_unit_test(pick_and_refusal_agree),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
