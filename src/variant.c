@@ -44,6 +44,21 @@ static const char *accepts_softmax_group(const struct device_facts *facts, const
     return problem->columns > 32768 ? "A row of more than 32768 elements is too long for one work-group." : NULL;
 }
 
+/* Loops of one work-item stay below the number of iterations after which one implementation ends them. */
+static bool fits_loops(const struct device_facts *facts, const struct problem *problem) {
+    return problem->columns <= (int64_t)facts->max_group * 16384;
+}
+
+static const char *accepts_softmax_loop(const struct device_facts *facts, const struct problem *problem) {
+    return fits_loops(facts, problem) ? NULL : "A row this long must be split over work-groups.";
+}
+
+static const char *accepts_softmax_split(const struct device_facts *facts, const struct problem *problem) {
+    if (problem->rows >= 4 * (int64_t)facts->compute_units && fits_loops(facts, problem))
+        return "The rows fill the device without being split.";
+    return NULL;
+}
+
 static const char *accepts_gemm_clblast(const struct device_facts *facts, const struct problem *problem) {
 #ifndef CLATTN_HAVE_CLBLAST
     (void)facts;

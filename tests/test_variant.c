@@ -42,7 +42,7 @@ static struct problem problem_of(clattn_op_kind op) {
                             .head_dim = 64,
                             .value_dim = 64,
                             .aligned = true,
-                            .rows = 1024,
+                            .rows = 8,
                             .columns = 512,
                             .axis_dense = true,
                             .m = 128,
@@ -149,6 +149,20 @@ static void softmax_schedules_follow_the_row_length(void **state) {
     assert_int_equal(last, SCHEDULE_SPLIT);
 }
 
+/* Many rows fill the device by themselves, and are split only where one work-group's loops could not walk them. */
+static void softmax_splits_many_rows_last(void **state) {
+    const struct device_facts facts = facts_with(0);
+    struct problem problem = problem_of(CLATTN_OP_SOFTMAX);
+    (void)state;
+    problem.rows = 1024;
+    problem.columns = 100000;
+    assert_int_equal(variant_pick(&facts, &problem)->schedule, SCHEDULE_ONLINE);
+    problem.columns = INT32_MAX;
+    assert_int_equal(variant_pick(&facts, &problem)->schedule, SCHEDULE_SPLIT);
+    assert_non_null(variant_refusal(variant_named(CLATTN_OP_SOFTMAX, "online"), &facts, &problem));
+    assert_non_null(variant_refusal(variant_named(CLATTN_OP_SOFTMAX, "three_pass"), &facts, &problem));
+}
+
 /* Every operation, row and unsuitable problem: a refusal begins with a capital and ends with a full stop. */
 static void refusals_are_sentences(void **state) {
     size_t count = 0, refusals = 0;
@@ -204,6 +218,7 @@ int main(void) {
         cmocka_unit_test(each_operation_runs_without_any_capability),
         cmocka_unit_test(picks_the_first_that_accepts),
         cmocka_unit_test(softmax_schedules_follow_the_row_length),
+        cmocka_unit_test(softmax_splits_many_rows_last),
         cmocka_unit_test(refusals_are_sentences),
         cmocka_unit_test(pick_and_refusal_agree),
     };

@@ -68,6 +68,27 @@ void reference_gemm_row(const struct reference_gemm *problem, const double *a, c
 void plain_gemm_row(const struct reference_gemm *problem, clattn_dtype out_dtype, const double *a, const double *b,
                     const double *c_in, int64_t row, double *c);
 
+/* ---- softmax ---- */
+
+/* One row. result: [columns] of softmax and log-softmax, else [1] (of a state: the maximum); l [1]: a state's sum. */
+void reference_softmax_row(clattn_softmax_function function, clattn_empty_rows empty_rows, int64_t columns,
+                           const double *x, double *result, double *l);
+/* The same in fp32, rounded to out_dtype. */
+void plain_softmax_row(clattn_softmax_function function, clattn_dtype out_dtype, int64_t columns, const double *x,
+                       double *result, double *l);
+
+/* ---- merging ---- */
+
+/* count states of parts of one row. */
+void reference_softmax_merge(int count, const double *m_in, const double *l_in, double *m, double *l);
+void plain_softmax_merge(int count, const double *m_in, const double *l_in, double *m, double *l);
+
+/* count partial results of one row: o_in[i] [value_dim] and lse_in[i]; an operand whose lse is infinite is empty. */
+void reference_attention_merge_row(int count, int64_t value_dim, const double *const *o_in, const double *lse_in,
+                                   double *o, double *lse);
+void plain_attention_merge_row(int count, clattn_dtype out_dtype, int64_t value_dim, const double *const *o_in,
+                               const double *lse_in, double *o, double *lse);
+
 /* ---- comparing ---- */
 
 /* Errors over all that was compared so far; zero-initialise before the first. */

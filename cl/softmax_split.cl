@@ -1,0 +1,50 @@
+/* Softmax along few long rows: each row is cut into chunks of whole packets, one work-group a chunk. The first kernel
+ * leaves the chunks' states in the workspace, the second merges a row's states and writes. Parameters as in softmax.cl,
+ * without PACKETS; TEAM is GROUP. */
+#include "softmax_row.clh"
+
+#define FOR_EACH_PACKET(index, end) for (uint index = first + row.lane * VECTOR; index < end; index += GROUP * VECTOR)
+
+kernel SG_KERNEL __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
+softmax_partial(global const byte_t *x, global float2 *partial, const long partial_offset,
+                const struct softmax_layout layout, const uint chunk, const uint splits) {
+    REDUCE_SCRATCH(scratch);
+    const uint split = (uint)(get_group_id(0) % splits);
+    const struct row row = row_number((long)(get_group_id(0) / splits), &layout);
+    const uint first = split * chunk;
+    const uint end = min(first + chunk, row.columns);
+    state_t state = state_empty();
+    FOR_EACH_PACKET(index, end)
+    state = state_take(state, row_load(x, &row, index));
+    state = team_all_state(state, scratch);
+    if (row.writes)
+        partial[partial_offset + (long)get_group_id(0)] = (float2)(state.max, state.sum);
+}
+
+/* The row's state from those of its chunks. */
+static inline state_t merge_partial(global const float2 *partial, uint splits, uint lane, local float *scratch) {
+    state_t state = state_empty();
+    for (uint i = lane; i < splits; i += GROUP) {
+        const float2 both = partial[i];
+        const state_t one = {both.x, both.y};
+        state = state_merge(state, one);
+    }
+    return team_all_state(state, scratch);
+}
+
+/* One group per chunk; where only the state is wanted, one per row. */
+kernel SG_KERNEL __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
+softmax_finish(global const byte_t *x, global byte_t *y, global byte_t *l, global const float2 *partial,
+               const long partial_offset, const struct softmax_layout layout, const uint chunk, const uint splits) {
+    REDUCE_SCRATCH(scratch);
+    const uint groups = WRITES_ROW ? splits : 1;
+    const long number = (long)(get_group_id(0) / groups);
+    const struct row row = row_number(number, &layout);
+    const state_t state = merge_partial(partial + partial_offset + number * splits, splits, row.lane, scratch);
+    const uint first = (uint)(get_group_id(0) % groups) * chunk;
+    const uint end = min(first + chunk, row.columns);
+    if (WRITES_ROW)
+        FOR_EACH_PACKET(index, end)
+    row_write(y, &row, index, row_load(x, &row, index), state);
+    else row_write_state(y, l, &row, state);
+}

@@ -1,0 +1,119 @@
+/* Programs and launches of softmax. */
+#include "softmax_launch.h"
+#include "status.h"
+#include <stdio.h>
+
+/* The kernels of a schedule, in order. */
+struct step {
+    const char *file, *kernel;
+};
+
+static const struct step registers = {"softmax.cl", "softmax_registers"},
+                         online = {"softmax_loop.cl", "softmax_online"},
+                         three_pass = {"softmax_loop.cl", "softmax_three_pass"},
+                         partial = {"softmax_split.cl", "softmax_partial"},
+                         finish = {"softmax_split.cl", "softmax_finish"};
+
+static const struct step *step_of(enum schedule schedule, int number) {
+    switch (schedule) {
+    case SCHEDULE_ONLINE:
+        return &online;
+    case SCHEDULE_THREE_PASS:
+        return &three_pass;
+    case SCHEDULE_SPLIT:
+        return number == 0 ? &partial : &finish;
+    default:
+        return &registers;
+    }
+}
+
+int softmax_job_steps(const struct softmax_job *job) {
+    return job->schedule == SCHEDULE_SPLIT ? 2 : 1;
+}
+
+clattn_status softmax_job_program(clattn_context *context, const struct softmax_job *job, int number,
+                                  struct program **program) {
+    const struct step *step = step_of(job->schedule, number);
+    const struct softmax_plan *plan = &job->plan;
+    const bool half_type = (job->facts->caps & CAP_BIT(CAP_HALF_TYPE)) != 0;
+    char options[512];
+    snprintf(options, sizeof options,
+             "-DSUBGROUP_BACKEND=%s -DX_DTYPE=%d -DY_DTYPE=%d -DFUNCTION=%d -DEMPTY_ZERO=%d -DSCORES=%d -DOUTER=%d "
+             "-DDENSE=%d -DALIGNED=%d -DVECTOR=%d -DPARTIAL=%d -DPACKETS=%d -DSG_SIZE=%d -DTEAM=%d -DGROUP=%d%s",
+             device_subgroup_name(job->facts->subgroup), (int)job->rows.x_dtype, (int)job->rows.y_dtype,
+             (int)job->function, job->empty_zero, job->scores, job->rows.outer, job->rows.dense, job->rows.aligned,
+             plan->vector, plan->partial, plan->packets, plan->subgroup, plan->team, plan->group,
+             half_type ? " -DHALF_TYPE" : "");
+    const struct program_key key = {step->file, step->kernel, options};
+    return program_get(context, &key, program);
+}
+
+static int64_t divide_up(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+/* State of a chunk: its maximum and its sum. */
+#define STATE_BYTES (2 * sizeof(float))
+
+size_t softmax_job_workspace(const struct softmax_job *job) {
+    if (job->schedule != SCHEDULE_SPLIT)
+        return 0;
+    return (size_t)(job->rows.layout.rows * job->plan.splits) * STATE_BYTES;
+}
+
+static clattn_status enqueue_rows(const struct softmax_job *job, struct program *program, struct sequence *sequence) {
+    const size_t groups = (size_t)divide_up(job->rows.layout.rows, job->plan.group / job->plan.team);
+    const size_t local = (size_t)job->plan.group;
+    struct launch launch;
+    launch_begin(&launch, program);
+    launch_buffer(&launch, job->x);
+    launch_buffer(&launch, job->y);
+    launch_buffer(&launch, job->l);
+    launch_struct(&launch, &job->rows.layout, sizeof job->rows.layout);
+    return launch_enqueue(&launch, sequence, 1, &groups, &local);
+}
+
+/* The workspace's offset is a multiple of 256 bytes, so it is one of states too. */
+static clattn_status enqueue_partial(const struct softmax_job *job, const clattn_workspace *workspace,
+                                     struct program *program, struct sequence *sequence) {
+    const size_t groups = (size_t)(job->rows.layout.rows * job->plan.splits);
+    const size_t local = (size_t)job->plan.group;
+    struct launch launch;
+    launch_begin(&launch, program);
+    launch_buffer(&launch, job->x);
+    launch_buffer(&launch, workspace->buffer);
+    launch_long(&launch, (int64_t)(workspace->offset / STATE_BYTES));
+    launch_struct(&launch, &job->rows.layout, sizeof job->rows.layout);
+    launch_int(&launch, (int32_t)job->plan.chunk);
+    launch_int(&launch, (int32_t)job->plan.splits);
+    return launch_enqueue(&launch, sequence, 1, &groups, &local);
+}
+
+static clattn_status enqueue_finish(const struct softmax_job *job, const clattn_workspace *workspace,
+                                    struct program *program, struct sequence *sequence) {
+    const bool writes_row = job->function == CLATTN_SOFTMAX || job->function == CLATTN_LOG_SOFTMAX;
+    const size_t groups = (size_t)(job->rows.layout.rows * (writes_row ? job->plan.splits : 1));
+    const size_t local = (size_t)job->plan.group;
+    struct launch launch;
+    launch_begin(&launch, program);
+    launch_buffer(&launch, job->x);
+    launch_buffer(&launch, job->y);
+    launch_buffer(&launch, job->l);
+    launch_buffer(&launch, workspace->buffer);
+    launch_long(&launch, (int64_t)(workspace->offset / STATE_BYTES));
+    launch_struct(&launch, &job->rows.layout, sizeof job->rows.layout);
+    launch_int(&launch, (int32_t)job->plan.chunk);
+    launch_int(&launch, (int32_t)job->plan.splits);
+    return launch_enqueue(&launch, sequence, 1, &groups, &local);
+}
+
+clattn_status softmax_job_enqueue(const struct softmax_job *job, const clattn_workspace *workspace,
+                                  struct sequence *sequence) {
+    struct program *program[2] = {NULL, NULL};
+    for (int i = 0; i < softmax_job_steps(job); i++)
+        FORWARD(softmax_job_program(sequence->context, job, i, &program[i]));
+    if (job->schedule != SCHEDULE_SPLIT)
+        return enqueue_rows(job, program[0], sequence);
+    FORWARD(enqueue_partial(job, workspace, program[0], sequence));
+    return enqueue_finish(job, workspace, program[1], sequence);
+}

@@ -1,0 +1,262 @@
+/* Deals rows out to work-items. On GPUs a row in registers is 16 to 32 floats a work-item in packets of 16 bytes, so
+ * that several loads are in flight; on CPUs a work-item owns whole rows and packets are vectors. Sizes are powers of
+ * two, cut down to what the device can launch. */
+#include "softmax_plan.h"
+#include "status.h"
+#include <string.h>
+
+enum {
+    PACKET_BYTES = 16,
+    GROUP_FLOATS = 16,     /* per work-item, while more work-items can be had */
+    LANE_PACKETS = 4,      /* per lane, before a row gets more lanes */
+    LOCAL_LANES = 16,      /* lanes of a sub-group that is made of local memory, where the device names no size */
+    ITERATIONS = 16384,    /* of one loop of one work-item: one implementation ends all its loops at 65,535 */
+    MAX_LANES_STRIDED = 64 /* columns that one work-item keeps of a row with strides */
+};
+
+/* ---- where rows lie ---------------------------------------------------------------------------------------------- */
+
+struct outer_dim {
+    int64_t size, x, y, l;
+};
+
+static bool merges(const struct outer_dim *slow, const struct outer_dim *fast) {
+    return slow->x == fast->x * fast->size && slow->y == fast->y * fast->size && slow->l == fast->l * fast->size;
+}
+
+/* The dims but the axis; where `merge`, without those of size 1, and with neighbours that walk on evenly in all tensors
+ * made one. */
+static int collect_outer(const clattn_tensor *x, const clattn_tensor *y, const clattn_tensor *l, int axis, bool merge,
+                         struct outer_dim *outer) {
+    int count = 0;
+    for (int i = 0; i < x->rank; i++) {
+        const struct outer_dim dim = {x->dims[i], x->strides[i], y->strides[i], l != NULL ? l->strides[i] : 0};
+        if (i == axis || (merge && dim.size == 1))
+            continue;
+        if (merge && count > 0 && merges(&outer[count - 1], &dim)) {
+            const int64_t size = outer[count - 1].size * dim.size;
+            outer[count - 1] = dim;
+            outer[count - 1].size = size;
+        } else {
+            outer[count++] = dim;
+        }
+    }
+    return count;
+}
+
+static bool is_aligned(int64_t elements, clattn_dtype dtype) {
+    return elements * (int64_t)clattn_dtype_size(dtype) % PACKET_BYTES == 0;
+}
+
+static bool rows_aligned(const struct softmax_rows *rows) {
+    const struct softmax_layout *layout = &rows->layout;
+    bool aligned = is_aligned(layout->x_offset, rows->x_dtype);
+    if (rows->writes_row)
+        aligned = aligned && is_aligned(layout->y_offset, rows->y_dtype);
+    for (int i = 3 - rows->outer; i < 3; i++) {
+        aligned = aligned && is_aligned(layout->x_stride[i], rows->x_dtype);
+        if (rows->writes_row)
+            aligned = aligned && is_aligned(layout->y_stride[i], rows->y_dtype);
+    }
+    return aligned;
+}
+
+static void number_rows(const struct outer_dim *outer, int count, struct softmax_rows *rows) {
+    struct softmax_layout *layout = &rows->layout;
+    rows->outer = count > 0 ? count : 1;
+    layout->rows = 1;
+    for (int i = 0; i < 3; i++)
+        layout->dim[i] = 1;
+    for (int i = 0; i < count; i++) {
+        const int at = 3 - count + i;
+        layout->rows *= outer[i].size;
+        layout->dim[at] = outer[i].size;
+        layout->x_stride[at] = outer[i].x;
+        layout->y_stride[at] = outer[i].y;
+        layout->l_stride[at] = outer[i].l;
+    }
+}
+
+static void describe_rows(const clattn_tensor *x, const clattn_tensor *y, int axis, bool writes_row,
+                          struct softmax_rows *rows) {
+    struct softmax_layout *layout = &rows->layout;
+    *rows = (struct softmax_rows){.x_dtype = x->dtype, .y_dtype = y->dtype, .writes_row = writes_row};
+    layout->columns = x->dims[axis];
+    layout->x_offset = x->offset;
+    layout->y_offset = y->offset;
+    layout->x_step = x->strides[axis];
+    layout->y_step = y->strides[axis];
+    rows->dense = layout->columns <= 1 || (layout->x_step == 1 && (!writes_row || layout->y_step == 1));
+}
+
+void softmax_rows_of(const clattn_tensor *x, const clattn_tensor *y, const clattn_tensor *l, int axis, bool writes_row,
+                     struct softmax_rows *rows) {
+    struct outer_dim outer[CLATTN_MAX_RANK];
+    describe_rows(x, y, axis, writes_row, rows);
+    number_rows(outer, collect_outer(x, y, l, axis, true, outer), rows);
+    rows->layout.l_offset = l != NULL ? l->offset : 0;
+    rows->aligned = rows->dense && rows_aligned(rows);
+}
+
+void softmax_rows_unmerged(const clattn_tensor *x, const clattn_tensor *y, struct softmax_rows *rows) {
+    struct outer_dim outer[CLATTN_MAX_RANK];
+    describe_rows(x, y, 3, true, rows);
+    number_rows(outer, collect_outer(x, y, NULL, 3, false, outer), rows);
+    rows->aligned = rows->dense && rows_aligned(rows);
+}
+
+/* ---- sizes ------------------------------------------------------------------------------------------------------- */
+
+static int64_t divide_up(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+static bool is_power_of_2(int64_t n) {
+    return n > 0 && (n & (n - 1)) == 0;
+}
+
+/* The largest power of two up to n; 1 where there is none. */
+static int floor_power(int64_t n) {
+    int power = 1;
+    while (2 * (int64_t)power <= n)
+        power *= 2;
+    return power;
+}
+
+static int group_limit(const struct device_facts *facts) {
+    const uint32_t most = facts->max_group < facts->max_item[0] ? facts->max_group : facts->max_item[0];
+    return floor_power(most > 1024 ? 1024 : most);
+}
+
+/* Lanes that a row may have in one sub-group. */
+static int lane_limit(const struct device_facts *facts) {
+    if (facts->subgroup != SUBGROUP_LOCAL)
+        return (int)facts->subgroup_size;
+    const int lanes = facts->subgroup_size > 1 ? floor_power(facts->subgroup_size) : LOCAL_LANES;
+    return lanes < group_limit(facts) ? lanes : group_limit(facts);
+}
+
+static int choose_vector(const struct device_facts *facts, const struct softmax_rows *rows) {
+    const bool both_short = rows->x_dtype != CLATTN_F32 && (!rows->writes_row || rows->y_dtype != CLATTN_F32);
+    const int vector = facts->is_cpu || both_short ? 8 : 4;
+    const bool worth = rows->dense && rows->layout.columns >= vector && (rows->aligned || facts->is_cpu);
+    return worth ? vector : 1;
+}
+
+/* The smallest power of two of work-items that have at most `most` of the row's packets each. */
+static int share(int64_t packets, int64_t most, int limit) {
+    int items = 1;
+    while (items < limit && divide_up(packets, items) > most)
+        items *= 2;
+    return items;
+}
+
+/* Lanes of a row that fits a sub-group. */
+static int choose_lanes(const struct device_facts *facts, const struct softmax_rows *rows, int64_t packets,
+                        int vector) {
+    if (facts->is_cpu && facts->subgroup_size <= 1)
+        return 1;
+    const int most = !rows->dense ? MAX_LANES_STRIDED : vector == 1 ? LANE_PACKETS / 2 : LANE_PACKETS;
+    return share(packets, most, lane_limit(facts));
+}
+
+/* Work-items of a row that has a work-group of its own. */
+static int choose_group(const struct device_facts *facts, int64_t packets, int vector) {
+    if (facts->is_cpu)
+        return 1;
+    const int least = group_limit(facts) < 128 ? group_limit(facts) : 128;
+    const int wanted = share(packets, GROUP_FLOATS / vector, group_limit(facts));
+    return wanted > least ? wanted : least;
+}
+
+/* Work-items of rows that are looped over: few lanes for short rows, a group for long ones. */
+static int choose_loop_team(const struct device_facts *facts, const struct softmax_rows *rows, int64_t packets,
+                            int vector) {
+    const int limit = group_limit(facts) < 256 ? group_limit(facts) : 256;
+    const bool columns_apart = !rows->dense && rows->layout.rows >= 1024 * (int64_t)facts->compute_units;
+    int team = facts->is_cpu || columns_apart ? 1 : choose_lanes(facts, rows, packets, vector);
+    if (team == lane_limit(facts) && divide_up(packets, team) > LANE_PACKETS && !facts->is_cpu)
+        team = limit;
+    return divide_up(packets, team) > ITERATIONS ? group_limit(facts) : team;
+}
+
+/* Work-items of a group whose teams are lanes. */
+static int choose_lane_group(const struct device_facts *facts, const struct softmax_rows *rows, int team) {
+    const int limit = group_limit(facts);
+    const bool few = rows->layout.rows < 64 * (int64_t)facts->compute_units;
+    const int wanted = !facts->is_cpu ? 128 : few ? 1 : 16;
+    const int group = wanted < limit ? wanted : limit;
+    return group > team ? group : team;
+}
+
+/* Rounds up to 1, 2, 3, 4, 6, 8, 12, 16, ..: fewer programs for many lengths. */
+static int round_packets(int64_t packets) {
+    int64_t size = 1;
+    while (size < packets)
+        size = is_power_of_2(size) && size > 1 ? size + size / 2 : is_power_of_2(size) ? 2 : size / 3 * 4;
+    return (int)size;
+}
+
+static void cut_rows(const struct device_facts *facts, const struct softmax_rows *rows, struct softmax_plan *plan) {
+    const int64_t step = (int64_t)plan->group * plan->vector;
+    const int64_t groups = (int64_t)facts->compute_units * (facts->is_cpu ? 4 : 8);
+    const int64_t wanted = divide_up(groups, rows->layout.rows > 0 ? rows->layout.rows : 1);
+    const int64_t least = facts->is_cpu ? 64 * step : 4 * step;
+    int64_t chunk = divide_up(divide_up(rows->layout.columns, wanted), step) * step;
+    chunk = chunk < least ? least : chunk;
+    plan->chunk = chunk > ITERATIONS * step ? ITERATIONS * step : chunk;
+    plan->splits = rows->layout.columns > 0 ? divide_up(rows->layout.columns, plan->chunk) : 1;
+}
+
+/* ---- parameters -------------------------------------------------------------------------------------------------- */
+
+static clattn_status take(const struct parameters *parameters, const char *name, int limit, int *value) {
+    const int given = parameters_get(parameters, name, 0);
+    if (given == 0)
+        return CLATTN_SUCCESS;
+    RETURN_IF(!is_power_of_2(given) || given > limit, CLATTN_INVALID_ARGUMENT,
+              "parameters: %s = %d is not a power of two up to %d", name, given, limit);
+    *value = given;
+    return CLATTN_SUCCESS;
+}
+
+static clattn_status take_vector(const struct softmax_rows *rows, const struct device_facts *facts,
+                                 const struct parameters *parameters, int *vector) {
+    *vector = choose_vector(facts, rows);
+    FORWARD(take(parameters, "vector", 8, vector));
+    RETURN_IF(*vector == 2, CLATTN_INVALID_ARGUMENT, "parameters: vector = 2 is not 1, 4 or 8");
+    if (!rows->dense)
+        *vector = 1;
+    return CLATTN_SUCCESS;
+}
+
+clattn_status softmax_plan_make(const struct device_facts *facts, enum schedule schedule,
+                                const struct softmax_rows *rows, const struct parameters *parameters,
+                                struct softmax_plan *plan) {
+    memset(plan, 0, sizeof *plan);
+    FORWARD(take_vector(rows, facts, parameters, &plan->vector));
+    const int64_t packets = divide_up(rows->layout.columns, plan->vector);
+    const bool loops = schedule == SCHEDULE_ONLINE || schedule == SCHEDULE_THREE_PASS;
+    if (schedule == SCHEDULE_SUBGROUP)
+        plan->team = choose_lanes(facts, rows, packets, plan->vector);
+    else if (loops)
+        plan->team = choose_loop_team(facts, rows, packets, plan->vector);
+    else
+        plan->team = choose_group(facts, packets, plan->vector);
+    const bool whole_group = schedule == SCHEDULE_GROUP || schedule == SCHEDULE_SPLIT;
+    if (!whole_group)
+        FORWARD(take(parameters, "team", loops ? group_limit(facts) : lane_limit(facts), &plan->team));
+    plan->group =
+        whole_group || plan->team > lane_limit(facts) ? plan->team : choose_lane_group(facts, rows, plan->team);
+    FORWARD(take(parameters, "group", group_limit(facts), &plan->group));
+    if (whole_group || plan->team > lane_limit(facts) || plan->team > plan->group)
+        plan->team = plan->group;
+    const bool is_local = facts->subgroup == SUBGROUP_LOCAL;
+    plan->subgroup = !is_local || plan->team > lane_limit(facts) ? lane_limit(facts) : plan->team;
+    RETURN_IF(plan->group % plan->subgroup != 0, CLATTN_INVALID_ARGUMENT,
+              "parameters: group = %d is no multiple of the sub-group's %d lanes", plan->group, plan->subgroup);
+    plan->packets = loops || schedule == SCHEDULE_SPLIT ? 1 : round_packets(divide_up(packets, plan->team));
+    plan->partial = rows->layout.columns % plan->vector != 0;
+    cut_rows(facts, rows, plan);
+    return CLATTN_SUCCESS;
+}

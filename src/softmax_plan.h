@@ -1,0 +1,50 @@
+/* Softmax's launches as plain numbers: where rows lie, and how work-items share them. Pure; no OpenCL call. */
+#ifndef CLATTN_SOFTMAX_PLAN_H
+#define CLATTN_SOFTMAX_PLAN_H
+
+#include "device.h"
+#include "parameters.h"
+#include "variant.h"
+
+/* Mirrors struct softmax_layout of cl/softmax_row.clh. */
+struct softmax_layout {
+    int64_t rows, columns;
+    int64_t dim[3];
+    int64_t x_offset, x_step, x_stride[3];
+    int64_t y_offset, y_step, y_stride[3];
+    int64_t l_offset, l_stride[3];
+    int64_t diagonal;
+};
+
+/* What is known of the rows before work-items are dealt out. */
+struct softmax_rows {
+    struct softmax_layout layout;
+    int outer; /* dims used of layout.dim, the last ones */
+    clattn_dtype x_dtype, y_dtype;
+    bool writes_row; /* y is a row, not one element per row */
+    bool dense;      /* neighbours in a row are neighbours in memory, in x and, where it is a row, y */
+    bool aligned;    /* rows start at multiples of 16 bytes there */
+};
+
+/* The macros of the softmax kernels, and the cut of a split row. */
+struct softmax_plan {
+    int group, team, subgroup, vector, packets;
+    bool partial;
+    int64_t chunk, splits; /* SCHEDULE_SPLIT: columns of a chunk, chunks of a row */
+};
+
+/* Numbers the rows of x along an axis (0 <= axis < rank). y is the result, or the maximum of a state; l its sum or
+ * NULL. writes_row: y has x's dims. */
+void softmax_rows_of(const clattn_tensor *x, const clattn_tensor *y, const clattn_tensor *l, int axis, bool writes_row,
+                     struct softmax_rows *rows);
+
+/* The rows of x and y [a, b, c, columns], numbered over all three leading dims whatever their sizes and strides. */
+void softmax_rows_unmerged(const clattn_tensor *x, const clattn_tensor *y, struct softmax_rows *rows);
+
+/* Sizes for a schedule, from the device's limits and the parameters "group", "team" and "vector" (0 or absent: chosen
+ * here). An argument error where a parameter cannot be. */
+clattn_status softmax_plan_make(const struct device_facts *facts, enum schedule schedule,
+                                const struct softmax_rows *rows, const struct parameters *parameters,
+                                struct softmax_plan *plan);
+
+#endif
