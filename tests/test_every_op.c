@@ -1,0 +1,229 @@
+/* Every operation, variant and dtype once, small: run under conditions that a whole suite would be too slow for, such
+ * as tiny work-groups, masked capabilities, checkers and other drivers. */
+#include "attention_harness.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static int ran;
+
+/* No variant at all is fine where the library says why, before it enqueues anything. */
+static bool refused_clearly(const clattn_op *op) {
+    const clattn_status status = clattn_supported(device.clattn, op, NULL);
+    if (status == CLATTN_SUCCESS)
+        return false;
+    support_expect(status, CLATTN_UNSUPPORTED, "clattn_supported");
+    assert_true(clattn_last_error()[0] != '\0');
+    printf("refused: %s\n", clattn_last_error());
+    return true;
+}
+
+static void every_attention(void **state) {
+    (void)state;
+    const struct attention_case shape = {.name = "small",
+                                         .batch = 1,
+                                         .heads = 2,
+                                         .kv_heads = 1,
+                                         .nq = 19,
+                                         .nk = 37,
+                                         .head_dim = 16,
+                                         .value_dim = 16,
+                                         .q = fill_u1,
+                                         .k = fill_u2,
+                                         .v = fill_u3};
+    for (int causal = 0; causal < 2; causal++)
+        for (int t = 0; t < 3; t++) {
+            struct attention_case c = shape;
+            size_t index = 0;
+            c.causal = (clattn_causal)causal;
+            struct attention_data data = attention_data_of(&c, all_dtypes[t]);
+            const int ran_before = ran;
+            for (const char *variant; (variant = attention_next_variant(&data, &index)); ran++) {
+                struct attention_result result = attention_run(&data, variant);
+                attention_compare(&data, &result, variant, 64);
+                attention_result_free(&result);
+            }
+            if (ran > ran_before) {
+                struct attention_result chosen = attention_run(&data, NULL);
+                attention_compare(&data, &chosen, "chosen", 64);
+                attention_result_free(&chosen);
+            }
+            attention_data_free(&data);
+        }
+}
+
+/* x = ln(c + 1) gives y = 2 (c + 1) / (N (N + 1)) and a log-sum-exp of ln(N (N + 1) / 2). */
+static void softmax_in(clattn_dtype dtype, int64_t columns) {
+    const int64_t rows = 3, dims[] = {rows, columns};
+    double *values = test_array(rows * columns), *got = test_array(rows * columns);
+    for (int64_t i = 0; i < rows * columns; i++)
+        values[i] = log((double)(i % columns) + 1);
+    struct test_tensor x = test_input(dtype, 2, dims, values, NULL, (double)NAN);
+    struct test_tensor y = test_output(dtype, 2, dims, NULL);
+    const double tolerance = dtype == CLATTN_F32 ? 1e-5 : dtype == CLATTN_F16 ? 4e-3 : 3e-2;
+    for (int function = CLATTN_SOFTMAX; function <= CLATTN_LOG_SOFTMAX; function++) {
+        clattn_softmax_op op;
+        clattn_softmax_init(&op);
+        op.function = (clattn_softmax_function)function;
+        op.x = x.view;
+        op.y = y.view;
+        size_t index = 0;
+        if (refused_clearly(&op.head))
+            continue;
+        for (const char *variant; (variant = test_next_variant(&op.head, &index)); ran++) {
+            test_reset(&y);
+            test_run(&op.head, variant);
+            test_read(&y, got);
+            for (int64_t i = 0; i < rows * columns; i++) {
+                const double p = 2 * (double)(i % columns + 1) / ((double)columns * (double)(columns + 1));
+                const double want = function == CLATTN_SOFTMAX ? p : log(p);
+                if (!(fabs(got[i] - want) <= tolerance * (1 + fabs(want))))
+                    fail_msg("softmax function %d, %s, %s: [%lld] is %.9g, not %.9g", function, variant,
+                             dtype_name(dtype), (long long)i, got[i], want);
+            }
+        }
+    }
+    test_release(&x);
+    test_release(&y);
+    free(values);
+    free(got);
+}
+
+static void every_softmax(void **state) {
+    (void)state;
+    for (int t = 0; t < 3; t++) {
+        softmax_in(all_dtypes[t], 5);
+        softmax_in(all_dtypes[t], 300);
+    }
+}
+
+/* Two equal states merge into the same maximum with twice the sum. */
+static void every_softmax_merge(void **state) {
+    (void)state;
+    const int64_t dims[] = {7};
+    const double m_values[] = {0, 1, -2, 3, -(double)INFINITY, 5, 6}, l_values[] = {1, 2, 3, 4, 0, 6, 7};
+    double m_got[7], l_got[7];
+    struct test_tensor m_in = test_input(CLATTN_F32, 1, dims, m_values, NULL, (double)NAN);
+    struct test_tensor l_in = test_input(CLATTN_F32, 1, dims, l_values, NULL, (double)NAN);
+    struct test_tensor m = test_output(CLATTN_F32, 1, dims, NULL), l = test_output(CLATTN_F32, 1, dims, NULL);
+    const clattn_tensor ms[] = {m_in.view, m_in.view}, ls[] = {l_in.view, l_in.view};
+    clattn_softmax_merge_op op;
+    clattn_softmax_merge_init(&op);
+    op.count = 2;
+    op.m_in = ms;
+    op.l_in = ls;
+    op.m = m.view;
+    op.l = l.view;
+    size_t index = 0;
+    for (const char *variant; (variant = test_next_variant(&op.head, &index)); ran++) {
+        test_run(&op.head, variant);
+        test_read(&m, m_got);
+        test_read(&l, l_got);
+        for (int i = 0; i < 7; i++)
+            assert_true(m_got[i] == m_values[i] && fabs(l_got[i] - 2 * l_values[i]) <= 1e-5);
+    }
+    test_release(&m_in);
+    test_release(&l_in);
+    test_release(&m);
+    test_release(&l);
+}
+
+/* Two operands of equal weight merge into their mean. */
+static void every_attention_merge(void **state) {
+    (void)state;
+    const int64_t dims[] = {1, 2, 3, 5};
+    double a_values[30], b_values[30], zeros[6] = {0}, got[30], lse_got[6];
+    for (int i = 0; i < 30; i++) {
+        a_values[i] = i;
+        b_values[i] = 3 * i + 2;
+    }
+    for (int t = 0; t < 3; t++) {
+        struct test_tensor a = test_input(all_dtypes[t], 4, dims, a_values, NULL, (double)NAN);
+        struct test_tensor b = test_input(all_dtypes[t], 4, dims, b_values, NULL, (double)NAN);
+        struct test_tensor in_lse = test_input(CLATTN_F32, 3, dims, zeros, NULL, (double)NAN);
+        struct test_tensor o = test_output(all_dtypes[t], 4, dims, NULL), lse = test_output(CLATTN_F32, 3, dims, NULL);
+        const clattn_tensor o_in[] = {a.view, b.view}, lse_in[] = {in_lse.view, in_lse.view};
+        clattn_attention_merge_op op;
+        clattn_attention_merge_init(&op);
+        op.count = 2;
+        op.o_in = o_in;
+        op.lse_in = lse_in;
+        op.o = o.view;
+        op.lse = lse.view;
+        size_t index = 0;
+        for (const char *variant; (variant = test_next_variant(&op.head, &index)); ran++) {
+            test_run(&op.head, variant);
+            test_read(&o, got);
+            test_read(&lse, lse_got);
+            for (int i = 0; i < 30; i++)
+                assert_true(fabs(got[i] - (2 * i + 1)) <= 1e-5 && fabs(lse_got[i / 5] - log(2)) <= 1e-6);
+        }
+        test_release(&a);
+        test_release(&b);
+        test_release(&in_lse);
+        test_release(&o);
+        test_release(&lse);
+    }
+}
+
+static void gemm_in(clattn_dtype dtype, int transpose) {
+    enum { M = 13, N = 17, K = 19 };
+    const int64_t a_dims[] = {transpose & 1 ? K : M, transpose & 1 ? M : K};
+    const int64_t b_dims[] = {transpose & 2 ? N : K, transpose & 2 ? K : N}, c_dims[] = {M, N};
+    double a_values[M * K], b_values[K * N], got[M * N], want[M * N], plain[M * N];
+    for (uint32_t i = 0; i < M * K; i++)
+        a_values[i] = reference_u(i, 1);
+    for (uint32_t i = 0; i < K * N; i++)
+        b_values[i] = reference_u(i, 2);
+    const struct reference_gemm problem = {1, M, N, K, transpose & 1, transpose & 2, 1, 0};
+    for (int64_t row = 0; row < M; row++) {
+        reference_gemm_row(&problem, a_values, b_values, NULL, row, want + row * N);
+        plain_gemm_row(&problem, dtype, a_values, b_values, NULL, row, plain + row * N);
+    }
+    struct test_tensor a = test_input(dtype, 2, a_dims, a_values, NULL, (double)NAN);
+    struct test_tensor b = test_input(dtype, 2, b_dims, b_values, NULL, (double)NAN);
+    struct test_tensor c = test_output(dtype, 2, c_dims, NULL);
+    clattn_gemm_op op;
+    clattn_gemm_init(&op);
+    op.transpose_a = transpose & 1;
+    op.transpose_b = transpose & 2;
+    op.a = a.view;
+    op.b = b.view;
+    op.c = c.view;
+    size_t index = 0;
+    for (const char *variant; (variant = test_next_variant(&op.head, &index)); ran++) {
+        struct reference_error error = {0};
+        test_reset(&c);
+        test_run(&op.head, variant);
+        test_read(&c, got);
+        reference_compare(&error, M * N, got, want, reference_plain_error(M * N, want, plain), dtype);
+        if (error.bad)
+            fail_msg("gemm %d, %s, %s: [%lld] is %.9g, not %.9g", transpose, variant, dtype_name(dtype),
+                     (long long)error.index, error.got, error.want);
+    }
+    test_release(&a);
+    test_release(&b);
+    test_release(&c);
+}
+
+static void every_gemm(void **state) {
+    (void)state;
+    for (int t = 0; t < 3; t++)
+        for (int transpose = 0; transpose < 4; transpose++)
+            gemm_in(all_dtypes[t], transpose);
+}
+
+static void something_ran(void **state) {
+    (void)state;
+    printf("%d calls of variants\n", ran);
+    assert_true(ran > 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_attention),       cmocka_unit_test(every_softmax), cmocka_unit_test(every_softmax_merge),
+        cmocka_unit_test(every_attention_merge), cmocka_unit_test(every_gemm),    cmocka_unit_test(something_ran),
+    };
+    return support_main("every operation", tests, sizeof tests / sizeof tests[0]);
+}
