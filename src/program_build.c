@@ -75,6 +75,20 @@ static cl_int run_compiler(const struct build *build, cl_program program) {
     return clBuildProgram(program, 1, &build->context->device, build->options, NULL, NULL);
 }
 
+/* The kernel's limit of work-items. Rusticl answers with the sub-group size, also for kernels that require a size and
+ * run with it: so a required size that was built counts as possible, and the enqueueing tells where it is not. */
+static cl_int query_max_group(const struct build *build, cl_kernel kernel, size_t *max_group) {
+    const cl_device_id device = build->context->device;
+    size_t limit = 0, required[3] = {0, 0, 0};
+    cl_int code = clGetKernelWorkGroupInfo(kernel, device, CL_KERNEL_WORK_GROUP_SIZE, sizeof limit, &limit, NULL);
+    if (code == CL_SUCCESS)
+        code = clGetKernelWorkGroupInfo(kernel, device, CL_KERNEL_COMPILE_WORK_GROUP_SIZE, sizeof required, required,
+                                        NULL);
+    const size_t items = required[0] * required[1] * required[2];
+    *max_group = items > limit ? items : limit;
+    return code;
+}
+
 /* Makes the first kernel of a built program. */
 static clattn_status take_kernel(const struct build *build, struct built_program *built) {
     char what[256];
@@ -82,8 +96,7 @@ static clattn_status take_kernel(const struct build *build, struct built_program
     cl_int code = CL_SUCCESS;
     cl_kernel kernel = clCreateKernel(built->program, build->key->kernel, &code);
     FORWARD_CL(code, what);
-    code = clGetKernelWorkGroupInfo(kernel, build->context->device, CL_KERNEL_WORK_GROUP_SIZE, sizeof built->max_group,
-                                    &built->max_group, NULL);
+    code = query_max_group(build, kernel, &built->max_group);
     if (code != CL_SUCCESS) {
         clReleaseKernel(kernel);
         return status_from_cl(code, what);

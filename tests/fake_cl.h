@@ -30,6 +30,7 @@ struct fake_device {
     cl_ulong local_memory, global_memory, max_allocation;
     size_t kernel_max_group;           /* CL_KERNEL_WORK_GROUP_SIZE of every kernel */
     const struct fake_answer *answers; /* beyond those above; NULL: none */
+    size_t kernel_required_group[3];   /* CL_KERNEL_COMPILE_WORK_GROUP_SIZE; 0: none */
 };
 extern struct fake_device fake_device[FAKE_DEVICES];
 

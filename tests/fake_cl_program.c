@@ -144,6 +144,8 @@ cl_int clGetKernelWorkGroupInfo(cl_kernel handle, cl_device_id device, cl_kernel
     if (!fake_is(handle, OBJECT_KERNEL))
         return CL_INVALID_KERNEL;
     const struct fake_device *facts = (const struct fake_device *)device;
+    if (name == CL_KERNEL_COMPILE_WORK_GROUP_SIZE)
+        return fake_give(facts->kernel_required_group, sizeof facts->kernel_required_group, size, value, size_ret);
     if (name != CL_KERNEL_WORK_GROUP_SIZE)
         return CL_INVALID_VALUE;
     return fake_give(&facts->kernel_max_group, sizeof facts->kernel_max_group, size, value, size_ret);

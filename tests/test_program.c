@@ -94,6 +94,14 @@ static void facts_of_the_program(void **state) {
     assert_string_equal(program_name(program), "a of a.cl");
 }
 
+/* A driver that names a limit below the size that it has accepted to build for. */
+static void a_required_size_counts_as_possible(void **state) {
+    struct fake_fixture *fixture = *state;
+    fake_device[0].kernel_max_group = 32;
+    memcpy(fake_device[0].kernel_required_group, (size_t[3]){16, 8, 1}, 3 * sizeof(size_t));
+    assert_int_equal(program_max_group(get(fixture, &key_a)), 128);
+}
+
 /* ---- kernels ------------------------------------------------------------------------------------------------------
  */
 
@@ -433,6 +441,7 @@ int main(void) {
         TEST(every_part_of_the_key_counts),
         TEST(many_programs_stay_at_their_addresses),
         TEST(facts_of_the_program),
+        TEST(a_required_size_counts_as_possible),
         TEST(kernels_are_used_again),
         TEST(a_kernel_that_cannot_be_made_is_reported),
         TEST(a_refused_source_is_reported_and_tried_again),
