@@ -45,10 +45,8 @@ static clattn_status enqueue_failure(cl_int code, const char *what) {
 }
 
 clattn_status sequence_done(struct sequence *sequence, cl_int code, const char *what) {
-    if (code != CL_SUCCESS) {
-        sequence->next = NULL; /* a failed command gives no event, whatever it wrote */
-        return enqueue_failure(code, what);
-    }
+    if (code != CL_SUCCESS)
+        return enqueue_failure(code, what); /* `next` is not read again, whatever the failed command wrote there */
     RETURN_IF(sequence->remaining < 1, CLATTN_INTERNAL_ERROR, "%s: more commands than the call has", what);
     if (sequence->previous != NULL)
         clReleaseEvent(sequence->previous);

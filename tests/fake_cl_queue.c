@@ -55,9 +55,17 @@ static cl_int record(struct fake_command *command, cl_command_queue queue, cl_ui
     return CL_SUCCESS;
 }
 
+/* A failed command may leave anything where its event was to be. */
+static cl_int enter(const char *function, cl_event *event) {
+    const cl_int code = fake_enter(function);
+    if (code != CL_SUCCESS && event != NULL)
+        *event = (cl_event)(uintptr_t)0xdead;
+    return code;
+}
+
 static cl_int enqueue(const char *function, enum fake_kind kind, cl_command_queue queue, cl_uint waits,
                       const cl_event *list, cl_event *event) {
-    const cl_int code = fake_enter(function);
+    const cl_int code = enter(function, event);
     struct fake_command command = {.kind = kind};
     return code != CL_SUCCESS ? code : record(&command, queue, waits, list, event);
 }
@@ -78,13 +86,15 @@ cl_int clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel handle, cl_uint 
                               const size_t *global, const size_t *local, cl_uint waits, const cl_event *list,
                               cl_event *event) {
     (void)offset;
-    ENTER(clEnqueueNDRangeKernel);
+    cl_int code = enter("clEnqueueNDRangeKernel", event);
+    if (code != CL_SUCCESS)
+        return code;
     if (!fake_is(handle, OBJECT_KERNEL))
         return CL_INVALID_KERNEL;
     if (!fake_is(queue, OBJECT_QUEUE))
         return CL_INVALID_COMMAND_QUEUE;
     struct object *kernel = (struct object *)handle;
-    const cl_int code = check_range(queue, dims, global, local);
+    code = check_range(queue, dims, global, local);
     if (code != CL_SUCCESS)
         return code;
     struct fake_command command = {.kind = FAKE_KERNEL, .dims = dims};

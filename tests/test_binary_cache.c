@@ -327,6 +327,19 @@ static void used_longest_ago_goes_first(void **state) {
     assert_int_equal(files_in(fixture->folder), 3);
 }
 
+/* A clock that was set back makes old entries look young; what has just been built is kept all the same. */
+static void the_new_entry_stays_whatever_the_clock_says(void **state) {
+    struct fixture *fixture = *state;
+    reopen(fixture, fixture->folder, 2 * (HEADER_SIZE + 4));
+    store(fixture, 1, "one.");
+    store(fixture, 2, "two.");
+    age_entry(fixture, 1, -5000);
+    age_entry(fixture, 2, -6000);
+    store(fixture, 3, "thr.");
+    assert_loads(fixture, 3, "thr.");
+    assert_int_equal(files_in(fixture->folder), 2);
+}
+
 static void what_exceeds_the_bound_is_not_stored(void **state) {
     struct fixture *fixture = *state;
     reopen(fixture, fixture->folder, HEADER_SIZE + 4);
@@ -388,6 +401,7 @@ int main(void) {
         TEST(read_only_folder_warns_once),
         TEST(full_disk_warns_once_and_leaves_nothing),
         TEST(used_longest_ago_goes_first),
+        TEST(the_new_entry_stays_whatever_the_clock_says),
         TEST(what_exceeds_the_bound_is_not_stored),
         TEST(lost_temporary_files_go_and_young_ones_stay),
         TEST(foreign_files_are_left_alone),
