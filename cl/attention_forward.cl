@@ -5,38 +5,10 @@
 
 TILE_KERNEL __kernel __attribute__((reqd_work_group_size(GROUP_ITEMS, 1, 1))) void
 attention_forward(const __global byte_t *q, const __global byte_t *k, const __global byte_t *v, __global byte_t *o,
-                  __global float *lse, view_t q_view, view_t k_view, view_t v_view, view_t o_view, view_t lse_view,
-                  int heads, int heads_per_kv, int nq, int nk, long diagonal, float scale) {
-    __local local_t q_tile[Q_TILE_SIZE] __attribute__((aligned(128)));
-    __local local_t slots[STAGE_SLOTS * SLOT_SIZE] __attribute__((aligned(128)));
-    __local float p_tile[MAX_OF(P_TILE_SIZE, 1)] __attribute__((aligned(128)));
-    __local int special;
-
-    const int blocks = (nq + BLOCK_QUERIES - 1) / BLOCK_QUERIES;
-    const long group = get_group_id(0);
-    /* Later queries see more keys under a causal limit: they start first. */
-    const int index = blocks - 1 - (int)(group % blocks);
-    const long head = group / blocks % heads, batch = group / blocks / heads, kv_head = head / heads_per_kv;
-
-    block_t block;
-    block.q = view_matrix(q, q_view, batch, head);
-    block.k = view_matrix(k, k_view, batch, kv_head);
-    block.v = view_matrix(v, v_view, batch, kv_head);
-    block.nq = nq, block.nk = nk;
-    block.diagonal = diagonal, block.scale = scale;
-    block.first_query = index * BLOCK_QUERIES;
-    block.row = (int)get_local_id(0) / TILE_GROUP * TILE_M;
-    block.slot = 0;
-    block.q_tile = q_tile, block.slots = slots, block.p_tile = (__local local_t *)p_tile;
-    block.scratch = p_tile;
-    block.special = &special;
-    const key_range_t range =
-        key_range_of(block.first_query, min(block.first_query + BLOCK_QUERIES, nq) - 1, nk, diagonal);
-
-    if (get_local_id(0) == 0)
-        special = 0;
-    GROUP_BARRIER();
-    block_stage_queries(&block);
+                  __global float *lse, attention_t call) {
+    BLOCK_LOCAL_MEMORY(q_tile, slots, p_tile, special);
+    block_t block = block_begin(q, k, v, &call, q_tile, slots, p_tile, &special);
+    const key_range_t range = block_key_range(&block);
 
     acc_t out[MAX_OF(VALUE_TILES, 1)];
     softmax_state_t state;
@@ -55,6 +27,6 @@ attention_forward(const __global byte_t *q, const __global byte_t *k, const __gl
     GROUP_BARRIER();
     softmax_finish(&state, block.scratch);
 
-    block_store(&block, out, state.l, o, view_matrix(o, o_view, batch, head));
-    block_store_lse(&block, &state, lse, view_matrix((__global byte_t *)lse, lse_view, batch, head));
+    block_store(&block, out, state.l, o, call.o);
+    block_store_lse(&block, &state, lse, call.lse);
 }

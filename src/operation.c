@@ -12,6 +12,8 @@
 
 const struct operation *operation_of(clattn_op_kind kind) {
     switch (kind) {
+    case CLATTN_OP_ATTENTION:
+        return &operation_attention;
     case CLATTN_OP_SOFTMAX:
         return &operation_softmax;
     default:

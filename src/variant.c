@@ -14,24 +14,7 @@ static const char *accepts_anything(const struct device_facts *facts, const stru
 
 static const char *accepts_attention_nvidia_mma(const struct device_facts *facts, const struct problem *problem) {
     (void)facts;
-    if (problem->dtype == CLATTN_F32)
-        return "The matrix unit takes fp16 and bf16 operands only.";
-    if (problem->head_dim % 8 != 0 || problem->head_dim > 256)
-        return "The head dim of q and k must be a multiple of 8, at most 256.";
-    if (problem->value_dim % 8 != 0 || problem->value_dim > 256 || problem->value_dim == 0)
-        return "The head dim of v must be a multiple of 8 from 8 to 256.";
-    if (!problem->aligned)
-        return "Every row of q, k, v and o must start at a multiple of 16 bytes.";
-    return NULL;
-}
-
-static const char *accepts_attention_unfused(const struct device_facts *facts, const struct problem *problem) {
-    (void)facts;
-    if (problem->value_dim == 0)
-        return "Without values there is no second product; the fused variants write lse alone.";
-    if (problem->nk == 0)
-        return "Without keys there is no score to store.";
-    return NULL;
+    return problem->dtype == CLATTN_F32 ? "The matrix unit takes fp16 and bf16 operands only." : NULL;
 }
 
 static const char *accepts_softmax_subgroup(const struct device_facts *facts, const struct problem *problem) {

@@ -1,0 +1,187 @@
+/* Attention's front-end: the checks of the public struct, and the way to the schedule that was chosen. */
+#include "attention.h"
+#include "check.h"
+#include "context.h"
+#include "operation.h"
+#include "status.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#define MAX_HEAD_DIM 256
+/* Kernels count queries and keys in 32 bits, with room for one block beyond the last. */
+#define MAX_LENGTH (INT64_C(2147483647) - 65536)
+#define ROW_ALIGN 16
+
+enum { BATCH, HEAD, ROW, COLUMN };
+
+void clattn_attention_init(clattn_attention_op *op) {
+    *op = (clattn_attention_op){.head = {sizeof *op, CLATTN_OP_ATTENTION}};
+}
+
+float attention_scale(const clattn_attention_op *op) {
+    return op->has_scale ? op->scale : (float)(1.0 / sqrt((double)op->q.dims[COLUMN]));
+}
+
+int64_t attention_diagonal(const clattn_attention_op *op) {
+    const int64_t far = INT64_C(1) << 40;
+    if (op->has_diagonal)
+        return op->diagonal < -far ? -far : op->diagonal > far ? far : op->diagonal;
+    return op->causal == CLATTN_CAUSAL_TOP_LEFT ? 0 : op->k.dims[ROW] - op->q.dims[ROW];
+}
+
+static clattn_status check_settings(const clattn_attention_op *op) {
+    RETURN_IF((int)op->causal < CLATTN_CAUSAL_NONE || op->causal > CLATTN_CAUSAL_TOP_LEFT, CLATTN_INVALID_ARGUMENT,
+              "causal: %d is unknown", (int)op->causal);
+    RETURN_IF(op->has_diagonal && op->causal == CLATTN_CAUSAL_NONE, CLATTN_INVALID_ARGUMENT,
+              "diagonal: %" PRId64 " is given while causal is NONE", op->diagonal);
+    RETURN_IF(op->has_scale && !isfinite(op->scale), CLATTN_INVALID_ARGUMENT, "scale: %f is not finite",
+              (double)op->scale);
+    return CLATTN_SUCCESS;
+}
+
+static clattn_status check_one(clattn_context *context, const char *name, const clattn_tensor *tensor,
+                               enum check_access access, unsigned dtypes) {
+    FORWARD(check_tensor(context, name, tensor, access));
+    FORWARD(check_rank(name, tensor, 4));
+    FORWARD(check_dtype(name, tensor, dtypes));
+    return check_innermost_dense(name, tensor);
+}
+
+static clattn_status check_lse(clattn_context *context, const clattn_attention_op *op) {
+    if (op->lse.memory.kind == CLATTN_MEMORY_NONE)
+        return CLATTN_SUCCESS;
+    FORWARD(check_tensor(context, "lse", &op->lse, CHECK_OUTPUT));
+    FORWARD(check_rank("lse", &op->lse, 3));
+    FORWARD(check_dtype("lse", &op->lse, 1u << CLATTN_F32));
+    FORWARD(check_dim("lse", &op->lse, BATCH, op->q.dims[BATCH], "q's batch"));
+    FORWARD(check_dim("lse", &op->lse, HEAD, op->q.dims[HEAD], "q's heads"));
+    return check_dim("lse", &op->lse, ROW, op->q.dims[ROW], "q's length");
+}
+
+static clattn_status check_tensors(clattn_context *context, const clattn_attention_op *op) {
+    const unsigned any = 1u << CLATTN_F32 | 1u << CLATTN_F16 | 1u << CLATTN_BF16;
+    FORWARD(check_one(context, "q", &op->q, CHECK_INPUT, any));
+    const unsigned same = 1u << op->q.dtype;
+    FORWARD(check_one(context, "k", &op->k, CHECK_INPUT, same));
+    FORWARD(check_one(context, "v", &op->v, CHECK_INPUT, same));
+    FORWARD(check_one(context, "o", &op->o, CHECK_OUTPUT, same | 1u << CLATTN_F32));
+    return CLATTN_SUCCESS;
+}
+
+static clattn_status check_shapes(const clattn_attention_op *op) {
+    const int64_t *q = op->q.dims, *k = op->k.dims, *v = op->v.dims;
+    FORWARD(check_dim("k", &op->k, BATCH, q[BATCH], "q's batch"));
+    FORWARD(check_dim("v", &op->v, BATCH, q[BATCH], "q's batch"));
+    FORWARD(check_dim("o", &op->o, BATCH, q[BATCH], "q's batch"));
+    RETURN_IF(k[HEAD] == 0 && q[HEAD] > 0, CLATTN_INVALID_ARGUMENT, "k: dims[1] = 0 heads, q has %" PRId64, q[HEAD]);
+    RETURN_IF(k[HEAD] > 0 && q[HEAD] % k[HEAD] != 0, CLATTN_INVALID_ARGUMENT,
+              "q: dims[1] = %" PRId64 " heads, no multiple of k's %" PRId64, q[HEAD], k[HEAD]);
+    FORWARD(check_dim("v", &op->v, HEAD, k[HEAD], "k's heads"));
+    FORWARD(check_dim("o", &op->o, HEAD, q[HEAD], "q's heads"));
+    FORWARD(check_dim("v", &op->v, ROW, k[ROW], "k's length"));
+    FORWARD(check_dim("o", &op->o, ROW, q[ROW], "q's length"));
+    RETURN_IF(q[COLUMN] == 0, CLATTN_INVALID_ARGUMENT, "q: dims[3] = 0, the head dim must be at least 1");
+    FORWARD(check_dim("k", &op->k, COLUMN, q[COLUMN], "q's head dim"));
+    return check_dim("o", &op->o, COLUMN, v[COLUMN], "v's head dim");
+}
+
+static clattn_status check_limits(const clattn_attention_op *op) {
+    const int64_t head_dim = op->q.dims[COLUMN], value_dim = op->v.dims[COLUMN];
+    RETURN_IF(head_dim > MAX_HEAD_DIM, CLATTN_UNSUPPORTED, "q: head dim %" PRId64 " is above %d", head_dim,
+              MAX_HEAD_DIM);
+    RETURN_IF(value_dim > MAX_HEAD_DIM, CLATTN_UNSUPPORTED, "v: head dim %" PRId64 " is above %d", value_dim,
+              MAX_HEAD_DIM);
+    RETURN_IF(op->q.dims[ROW] > MAX_LENGTH, CLATTN_UNSUPPORTED, "q: length %" PRId64 " is above %" PRId64,
+              op->q.dims[ROW], MAX_LENGTH);
+    RETURN_IF(op->k.dims[ROW] > MAX_LENGTH, CLATTN_UNSUPPORTED, "k: length %" PRId64 " is above %" PRId64,
+              op->k.dims[ROW], MAX_LENGTH);
+    return CLATTN_SUCCESS;
+}
+
+static clattn_status check_overlap(const clattn_attention_op *op) {
+    FORWARD(check_disjoint("o", &op->o, "q", &op->q));
+    FORWARD(check_disjoint("o", &op->o, "k", &op->k));
+    FORWARD(check_disjoint("o", &op->o, "v", &op->v));
+    FORWARD(check_disjoint("lse", &op->lse, "q", &op->q));
+    FORWARD(check_disjoint("lse", &op->lse, "k", &op->k));
+    FORWARD(check_disjoint("lse", &op->lse, "v", &op->v));
+    return check_disjoint("lse", &op->lse, "o", &op->o);
+}
+
+static clattn_status check(clattn_context *context, const clattn_op *head, struct problem *problem, bool *empty) {
+    const clattn_attention_op *op = (const clattn_attention_op *)head;
+    FORWARD(check_settings(op));
+    FORWARD(check_tensors(context, op));
+    FORWARD(check_shapes(op));
+    FORWARD(check_lse(context, op));
+    FORWARD(check_limits(op));
+    FORWARD(check_overlap(op));
+    problem->dtype = op->q.dtype;
+    problem->out_dtype = op->o.dtype;
+    problem->batch = op->q.dims[BATCH];
+    problem->heads = op->q.dims[HEAD];
+    problem->kv_heads = op->k.dims[HEAD];
+    problem->nq = op->q.dims[ROW];
+    problem->nk = op->k.dims[ROW];
+    problem->head_dim = op->q.dims[COLUMN];
+    problem->value_dim = op->v.dims[COLUMN];
+    problem->causal = op->causal != CLATTN_CAUSAL_NONE;
+    problem->writes_lse = op->lse.memory.kind != CLATTN_MEMORY_NONE;
+    problem->aligned =
+        check_aligned(&op->q, ROW_ALIGN) && check_aligned(&op->k, ROW_ALIGN) && check_aligned(&op->v, ROW_ALIGN);
+    *empty = problem->batch == 0 || problem->heads == 0 || problem->nq == 0 ||
+             (problem->value_dim == 0 && !problem->writes_lse);
+    return CLATTN_SUCCESS;
+}
+
+static int64_t tuning_size(const struct problem *problem) {
+    return problem->head_dim > problem->value_dim ? problem->head_dim : problem->value_dim;
+}
+
+static clattn_status workspace(clattn_context *context, const clattn_op *op, const struct problem *problem,
+                               const struct choice *choice, size_t *bytes) {
+    (void)context, (void)op, (void)problem, (void)choice;
+    *bytes = 0;
+    return CLATTN_SUCCESS;
+}
+
+static clattn_status prepare(clattn_context *context, const clattn_op *op, const struct problem *problem,
+                             const struct choice *choice) {
+    (void)op;
+    return attention_forward_prepare(context, problem, choice);
+}
+
+static clattn_status enqueue(clattn_context *context, const clattn_op *op, const struct problem *problem,
+                             const struct choice *choice, const clattn_launch *launch) {
+    return attention_forward_enqueue(context, (const clattn_attention_op *)op, problem, choice, launch);
+}
+
+static void describe(const struct problem *problem, const struct choice *choice, char *name, size_t size) {
+    static const char *const dtypes[] = {[CLATTN_F32] = "f32", [CLATTN_F16] = "f16", [CLATTN_BF16] = "bf16"};
+    char dims[32];
+    int queries = 0, keys = 0;
+    snprintf(dims, sizeof dims, problem->value_dim == problem->head_dim ? "d%d" : "d%dv%d", (int)problem->head_dim,
+             (int)problem->value_dim);
+    attention_forward_blocks(problem, choice, &queries, &keys);
+    snprintf(name, size, "%s_%s_%s%s__%s_%dx%d",
+             choice->variant->schedule == SCHEDULE_TWO_PASS ? "attention_two_pass" : "attention_forward",
+             dtypes[problem->dtype], dims, problem->causal ? "_causal" : "",
+             variant_backend_name(choice->variant->backend), queries, keys);
+}
+
+const struct operation operation_attention = {
+    .kind = CLATTN_OP_ATTENTION,
+    .minimum_size = sizeof(clattn_attention_op),
+    .check = check,
+    .tuning_size = tuning_size,
+    .workspace = workspace,
+    .prepare = prepare,
+    .enqueue = enqueue,
+    .describe = describe,
+};
+
+clattn_status clattn_attention(clattn_context *context, const clattn_attention_op *op, const clattn_launch *launch) {
+    return operation_run(context, op == NULL ? NULL : &op->head, CLATTN_OP_ATTENTION, launch);
+}

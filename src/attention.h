@@ -1,0 +1,22 @@
+/* What the files of attention share: the front-end (attention.c), the fused and two-pass schedules
+ * (attention_forward.c) and the standard three steps (attention_unfused.c). */
+#ifndef CLATTN_ATTENTION_H
+#define CLATTN_ATTENTION_H
+
+#include "choice.h"
+
+/* The causal limit as one number: query i sees keys up to i + diagonal. Clamped, so that sums with it cannot overflow.
+ */
+int64_t attention_diagonal(const clattn_attention_op *op);
+float attention_scale(const clattn_attention_op *op);
+
+clattn_status attention_forward_prepare(clattn_context *context, const struct problem *problem,
+                                        const struct choice *choice);
+clattn_status attention_forward_enqueue(clattn_context *context, const clattn_attention_op *op,
+                                        const struct problem *problem, const struct choice *choice,
+                                        const clattn_launch *launch);
+
+/* Queries and keys of a block, for names: "64x32". */
+void attention_forward_blocks(const struct problem *problem, const struct choice *choice, int *queries, int *keys);
+
+#endif
