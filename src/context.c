@@ -89,7 +89,9 @@ static clattn_status open_context(clattn_context *context, const clattn_context_
     RETURN_IF((has_cl_dir && context->cl_dir == NULL) || (options->tuning_db != NULL && context->tuning_path == NULL),
               CLATTN_OUT_OF_HOST_MEMORY, "context: out of memory");
     FORWARD(device_query(context->device, options->capabilities, &context->facts));
-    return tuning_load(context->tuning_path, &context->log, &context->tuning);
+    FORWARD(tuning_load(context->tuning_path, &context->log, &context->tuning));
+    tuning_narrow(context->tuning, &context->facts);
+    return CLATTN_SUCCESS;
 }
 
 clattn_status clattn_context_create(cl_context cl, cl_device_id device, const clattn_context_options *given,

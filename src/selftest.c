@@ -102,28 +102,29 @@ static void write_stored(clattn_context *context, int cap, enum selftest_verdict
 /* ---- one trial --------------------------------------------------------------------------------------------------- */
 
 static clattn_status launch_trial(clattn_context *context, const struct selftest_trial *trial, cl_command_queue queue,
-                                  cl_mem in, cl_mem out) {
+                                  cl_mem in, cl_mem out, size_t *items) {
     char options[128] = "";
     clattn_launch call;
     struct program *program = NULL;
     struct sequence sequence;
     struct launch launch;
-    const size_t local = trial->items(&context->facts);
     trial->options(&context->facts, options, sizeof options);
     const struct program_key key = {trial->file, trial->kernel, options};
     FORWARD(program_get(context, &key, &program));
+    *items = trial->items(&context->facts, program_max_group(program));
     clattn_launch_init(&call, queue);
     sequence_begin(&sequence, context, &call, 1);
     launch_begin(&launch, program);
     launch_buffer(&launch, in);
     launch_buffer(&launch, out);
-    const clattn_status status = launch_enqueue(&launch, &sequence, 1, &trial->groups, &local);
+    const clattn_status status = launch_enqueue(&launch, &sequence, 1, &trial->groups, items);
     sequence_end(&sequence);
     return status;
 }
 
 /* Enqueues on a queue of its own and reads the answer back. */
-static clattn_status run_on_device(clattn_context *context, const struct selftest_trial *trial, void *fed, void *got) {
+static clattn_status run_on_device(clattn_context *context, const struct selftest_trial *trial, void *fed, void *got,
+                                   size_t *items) {
     clattn_status status = CLATTN_SUCCESS;
     cl_int code = CL_SUCCESS;
     cl_mem in = NULL, out = NULL;
@@ -136,7 +137,7 @@ static clattn_status run_on_device(clattn_context *context, const struct selftes
         status = status_from_cl(code, "self-test");
         goto out;
     }
-    status = launch_trial(context, trial, queue, in, out);
+    status = launch_trial(context, trial, queue, in, out, items);
     if (status == CLATTN_SUCCESS)
         status = status_from_cl(clEnqueueReadBuffer(queue, out, CL_TRUE, 0, trial->out_size, got, 0, NULL, NULL),
                                 "self-test: clEnqueueReadBuffer");
@@ -154,11 +155,12 @@ out:
 static bool run_trial(clattn_context *context, const struct selftest_trial *trial, bool *conclusive) {
     void *fed = calloc(1, trial->in_size), *got = calloc(1, trial->out_size);
     clattn_status status = CLATTN_OUT_OF_HOST_MEMORY;
+    size_t items = 0;
     bool holds = false;
     if (fed != NULL && got != NULL) {
         trial->fill(&context->facts, fed);
-        status = run_on_device(context, trial, fed, got);
-        holds = status == CLATTN_SUCCESS && trial->holds(&context->facts, fed, got);
+        status = run_on_device(context, trial, fed, got, &items);
+        holds = status == CLATTN_SUCCESS && trial->holds(&context->facts, items, fed, got);
     }
     if (!holds)
         log_write(&context->log, CLATTN_LOG_WARNING, "self-test: capability %s failed and is not used: %s",

@@ -10,9 +10,9 @@
 
 enum { SHUFFLE_ITEMS = 256, SHUFFLE_MASKS = 7, SHUFFLE_RESULTS = SHUFFLE_MASKS + 3 };
 
-static size_t shuffle_items(const struct device_facts *facts) {
+static size_t shuffle_items(const struct device_facts *facts, size_t limit) {
     size_t items = 4 * (size_t)facts->subgroup_size;
-    while (items > facts->subgroup_size && (items > facts->max_group || items > SHUFFLE_ITEMS))
+    while (items > facts->subgroup_size && (items > limit || items > SHUFFLE_ITEMS))
         items /= 2;
     return items;
 }
@@ -31,9 +31,9 @@ static void shuffle_options(const struct device_facts *facts, char *text, size_t
 
 /* Results lie as [result][item]: exchange by each power of two below the size, broadcast of the last lane, maximum,
  * sum. */
-static bool shuffle_holds(const struct device_facts *facts, const void *in, const void *out) {
+static bool shuffle_holds(const struct device_facts *facts, size_t items, const void *in, const void *out) {
     const float *x = in, *y = out;
-    const size_t items = shuffle_items(facts), size = facts->subgroup_size;
+    const size_t size = facts->subgroup_size;
     for (size_t i = 0; i < items; i++) {
         const size_t first = i / size * size;
         float largest = x[first], sum = 0;
@@ -65,8 +65,9 @@ struct half_out {
     uint16_t bits[HALF_PATTERNS];
 };
 
-static size_t half_items(const struct device_facts *facts) {
-    return facts->max_group < HALF_GROUP ? facts->max_group : HALF_GROUP;
+static size_t half_items(const struct device_facts *facts, size_t limit) {
+    (void)facts;
+    return limit < HALF_GROUP ? limit : HALF_GROUP;
 }
 
 static void half_options(const struct device_facts *facts, char *text, size_t size) {
@@ -92,9 +93,10 @@ static void half_fill(const struct device_facts *facts, void *in) {
     }
 }
 
-static bool half_holds(const struct device_facts *facts, const void *in, const void *out) {
+static bool half_holds(const struct device_facts *facts, size_t items, const void *in, const void *out) {
     const struct half_out *got = out;
     (void)facts;
+    (void)items;
     (void)in;
     for (unsigned i = 0; i < HALF_PATTERNS; i++) {
         const bool nan = (i & 0x7fffu) > HALF_INFINITY;

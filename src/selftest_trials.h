@@ -12,10 +12,11 @@ struct selftest_trial {
     const char *file, *kernel;
     size_t in_size, out_size; /* bytes */
     size_t groups;
-    size_t (*items)(const struct device_facts *facts); /* work-items of a group */
+    /* Work-items of a group, at most limit. */
+    size_t (*items)(const struct device_facts *facts, size_t limit);
     void (*options)(const struct device_facts *facts, char *text, size_t size);
     void (*fill)(const struct device_facts *facts, void *in);
-    bool (*holds)(const struct device_facts *facts, const void *in, const void *out);
+    bool (*holds)(const struct device_facts *facts, size_t items, const void *in, const void *out);
 };
 
 /* NULL where the capability has no test. */

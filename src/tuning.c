@@ -14,18 +14,18 @@
 enum { FILE_LIMIT = 1 << 20, ROW_LIMIT = 4096 };
 
 struct row {
-    const char *variant; /* of the table in variant.c */
-    clattn_op_kind op;   /* 0: whichever has the variant */
-    clattn_dtype dtype;  /* 0: any */
+    const struct variant *variant;
+    clattn_dtype dtype; /* 0: any */
     int64_t max_size;
     enum tuning_source level;
     bool user;
+    size_t index;     /* as read */
     char target[128]; /* device, architecture or vendor, as level says */
     struct parameters parameters;
 };
 
 struct tuning {
-    struct row *rows;
+    struct row *rows; /* best first */
     size_t count, capacity;
 };
 
@@ -53,6 +53,11 @@ static const char *read_target(const cJSON *json, struct row *row) {
     return NULL;
 }
 
+static bool is_named(const struct variant *variant, const cJSON *name, const cJSON *op) {
+    return strcmp(variant->name, name->valuestring) == 0 &&
+           (op == NULL || strcmp(variant_op_name(variant->op), op->valuestring) == 0);
+}
+
 static const char *read_variant(const cJSON *json, struct row *row) {
     const cJSON *op = cJSON_GetObjectItemCaseSensitive(json, "op");
     const cJSON *name = cJSON_GetObjectItemCaseSensitive(json, "variant");
@@ -61,15 +66,13 @@ static const char *read_variant(const cJSON *json, struct row *row) {
     if (!cJSON_IsString(name) || (op != NULL && !cJSON_IsString(op)))
         return "variant must be a text, and op where it is given";
     for (size_t i = 0; i < count; i++) {
-        if (strcmp(table[i].name, name->valuestring) != 0)
+        if (!is_named(&table[i], name, op))
             continue;
-        if (op != NULL && strcmp(variant_op_name(table[i].op), op->valuestring) != 0)
-            continue;
-        row->variant = table[i].name;
-        row->op = op != NULL ? table[i].op : (clattn_op_kind)0;
-        return NULL;
+        if (row->variant != NULL)
+            return "several operations have this variant: op must say which";
+        row->variant = &table[i];
     }
-    return "this library has no such variant";
+    return row->variant == NULL ? "this library has no such variant" : NULL;
 }
 
 static const char *read_bounds(const cJSON *json, struct row *row) {
@@ -126,7 +129,9 @@ static bool append(struct tuning *tuning, const struct row *row) {
         tuning->rows = rows;
         tuning->capacity = capacity;
     }
-    tuning->rows[tuning->count++] = *row;
+    tuning->rows[tuning->count] = *row;
+    tuning->rows[tuning->count].index = tuning->count;
+    tuning->count++;
     return true;
 }
 
@@ -178,12 +183,29 @@ static clattn_status read_user(struct tuning *tuning, const char *path, const st
     return status;
 }
 
+/* Best first, so that the first row that suits is the one. */
+static int compare_rows(const void *left, const void *right) {
+    const struct row *a = left, *b = right;
+    if (a->level != b->level)
+        return a->level < b->level ? -1 : 1;
+    if (a->user != b->user)
+        return a->user ? -1 : 1;
+    if (a->max_size != b->max_size)
+        return a->max_size < b->max_size ? -1 : 1;
+    if ((a->dtype == 0) != (b->dtype == 0))
+        return a->dtype != 0 ? -1 : 1;
+    return a->index < b->index ? -1 : 1;
+}
+
 static clattn_status read_all(struct tuning *tuning, const char *user_db, const struct log *log) {
     for (size_t i = 0; i < tuning_embedded_count; i++) {
         const struct source_file *file = &tuning_embedded[i];
         FORWARD(read_text(tuning, (const char *)file->text, file->size, false, file->name, log));
     }
-    return read_user(tuning, user_db, log);
+    FORWARD(read_user(tuning, user_db, log));
+    if (tuning->count > 0)
+        qsort(tuning->rows, tuning->count, sizeof *tuning->rows, compare_rows);
+    return CLATTN_SUCCESS;
 }
 
 clattn_status tuning_load(const char *user_db, const struct log *log, struct tuning **out) {
@@ -219,42 +241,34 @@ static bool is_for_device(const struct row *row, const struct device_facts *fact
     }
 }
 
-static bool is_for_key(const struct row *row, const struct tuning_key *key) {
-    return (row->op == 0 || row->op == key->op) && (row->dtype == 0 || row->dtype == key->dtype) &&
-           row->max_size >= key->size && strcmp(row->variant, key->variant) == 0;
-}
-
-/* Both rows suit; of equals the earlier one stays. */
-static bool is_better(const struct row *row, const struct row *best) {
-    if (row->level != best->level)
-        return row->level < best->level;
-    if (row->user != best->user)
-        return row->user;
-    if (row->max_size != best->max_size)
-        return row->max_size < best->max_size;
-    return row->dtype != 0 && best->dtype == 0;
+void tuning_narrow(struct tuning *tuning, const struct device_facts *facts) {
+    size_t kept = 0;
+    for (size_t i = 0; i < tuning->count; i++)
+        if (is_for_device(&tuning->rows[i], facts))
+            tuning->rows[kept++] = tuning->rows[i];
+    tuning->count = kept;
 }
 
 enum tuning_source tuning_find(const struct tuning *tuning, const struct device_facts *facts,
                                const struct tuning_key *key, struct parameters *out) {
-    const struct row *best = NULL;
+    const struct variant *variant = variant_named(key->op, key->variant);
     for (size_t i = 0; i < tuning->count; i++) {
         const struct row *row = &tuning->rows[i];
-        if (is_for_key(row, key) && is_for_device(row, facts) && (best == NULL || is_better(row, best)))
-            best = row;
+        if (row->variant != variant || row->max_size < key->size || (row->dtype != 0 && row->dtype != key->dtype) ||
+            !is_for_device(row, facts))
+            continue;
+        *out = row->parameters;
+        return row->level;
     }
-    if (best == NULL) {
-        out->count = 0;
-        return TUNING_NONE;
-    }
-    *out = best->parameters;
-    return best->level;
+    out->count = 0;
+    return TUNING_NONE;
 }
 
 bool tuning_knows(const struct tuning *tuning, clattn_op_kind op, const char *variant, const char *parameter) {
+    const struct variant *wanted = variant_named(op, variant);
     for (size_t i = 0; i < tuning->count; i++) {
         const struct row *row = &tuning->rows[i];
-        if (row->user || (row->op != 0 && row->op != op) || strcmp(row->variant, variant) != 0)
+        if (row->user || row->variant != wanted)
             continue;
         for (int p = 0; p < row->parameters.count; p++)
             if (strcmp(row->parameters.item[p].name, parameter) == 0)

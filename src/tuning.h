@@ -5,8 +5,8 @@
  *              "parameters": {"rows_per_item": 8}}]}
  *
  * "variant" and "parameters" are required. A row is for a "device", else an "architecture", else a "vendor", else for
- * all; without "dtype" for every type, without "max_size" for every size. "op" is needed where operations share a
- * variant's name. The default rows name every parameter of their variant; others stand on their own too. */
+ * all; without "dtype" for every type, without "max_size" for every size. "op" is needed where several operations have
+ * a variant of the name. The default rows name every parameter of their variant; others stand on their own too. */
 #ifndef CLATTN_TUNING_H
 #define CLATTN_TUNING_H
 
@@ -14,7 +14,7 @@
 #include "log.h"
 #include "parameters.h"
 
-struct tuning; /* immutable after loading */
+struct tuning; /* immutable once loaded and narrowed */
 
 struct tuning_key {
     const char *variant; /* "fused_fma" */
@@ -29,6 +29,8 @@ enum tuning_source { TUNING_DEVICE, TUNING_ARCHITECTURE, TUNING_VENDOR, TUNING_D
  * ignored). */
 clattn_status tuning_load(const char *user_db, const struct log *log, struct tuning **out);
 void tuning_free(struct tuning *tuning);
+/* Forgets the rows for other devices, which makes searching cheaper and changes no answer for this one. */
+void tuning_narrow(struct tuning *tuning, const struct device_facts *facts);
 
 /* The best row: device name, else architecture, else vendor, else default; within a level user rows before shipped
  * ones, then the smallest size bound that holds key->size, then an exact dtype before any. */

@@ -100,11 +100,12 @@ static void falls_back_in_four_steps(void **state) {
         {"H100", "sm_90", VENDOR_NVIDIA, TUNING_ARCHITECTURE, 2}, {"A100", "sm_80", VENDOR_NVIDIA, TUNING_VENDOR, 3},
         {"MI300X", "gfx942", VENDOR_AMD, TUNING_DEFAULT, 4},      {"H200 NVL", "sm_9", VENDOR_OTHER, TUNING_DEFAULT, 4},
     };
-    struct tuning *tuning = load("{\"variant\": \"fold\", \"parameters\": {\"x\": 4}},"
-                                 "{\"vendor\": \"nvidia\", \"variant\": \"fold\", \"parameters\": {\"x\": 3}},"
-                                 "{\"architecture\": \"sm_90\", \"variant\": \"fold\", \"parameters\": {\"x\": 2}},"
-                                 "{\"device\": \"H200\", \"architecture\": \"sm_90\", \"vendor\": \"nvidia\","
-                                 " \"op\": \"softmax_merge\", \"variant\": \"fold\", \"parameters\": {\"x\": 1}}");
+    struct tuning *tuning = load(
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"parameters\": {\"x\": 4}},"
+        "{\"vendor\": \"nvidia\", \"op\": \"softmax_merge\", \"variant\": \"fold\", \"parameters\": {\"x\": 3}},"
+        "{\"architecture\": \"sm_90\", \"op\": \"softmax_merge\", \"variant\": \"fold\", \"parameters\": {\"x\": 2}},"
+        "{\"device\": \"H200\", \"architecture\": \"sm_90\", \"vendor\": \"nvidia\","
+        " \"op\": \"softmax_merge\", \"variant\": \"fold\", \"parameters\": {\"x\": 1}}");
     (void)state;
     assert_int_equal(warnings, 0);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -113,6 +114,14 @@ static void falls_back_in_four_steps(void **state) {
         assert_int_equal(tuning_find(tuning, &facts, &fold_key, &found), rows[i].source);
         assert_int_equal(parameters_get(&found, "x", -1), rows[i].value);
     }
+    const struct device_facts facts = invented("H100", "sm_90", VENDOR_NVIDIA);
+    struct parameters found = {0};
+    tuning_narrow(tuning, &facts);
+    assert_int_equal(tuning_find(tuning, &facts, &fold_key, &found), TUNING_ARCHITECTURE);
+    assert_int_equal(parameters_get(&found, "x", -1), 2);
+    const struct tuning_key unknown = {"no such variant", CLATTN_OP_GEMM, CLATTN_F32, 1};
+    assert_int_equal(tuning_find(tuning, &facts, &unknown, &found), TUNING_NONE);
+    assert_int_equal(found.count, 0);
     tuning_free(tuning);
 }
 
@@ -126,11 +135,12 @@ static void takes_the_nearest_size_and_dtype(void **state) {
         {129, CLATTN_F16, 4}, {129, CLATTN_F32, 5}, {INT64_MAX, CLATTN_F32, 5}, {64, CLATTN_BF16, 1},
     };
     struct tuning *tuning =
-        load("{\"variant\": \"fold\", \"parameters\": {\"x\": 5}},"
-             "{\"variant\": \"fold\", \"dtype\": \"f16\", \"parameters\": {\"x\": 4}},"
-             "{\"variant\": \"fold\", \"dtype\": \"f16\", \"max_size\": 128, \"parameters\": {\"x\": 3}},"
-             "{\"variant\": \"fold\", \"max_size\": 128, \"parameters\": {\"x\": 2}},"
-             "{\"variant\": \"fold\", \"max_size\": 64, \"parameters\": {\"x\": 1}}");
+        load("{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"parameters\": {\"x\": 5}},"
+             "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"dtype\": \"f16\", \"parameters\": {\"x\": 4}},"
+             "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"dtype\": \"f16\", \"max_size\": 128, "
+             "\"parameters\": {\"x\": 3}},"
+             "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"max_size\": 128, \"parameters\": {\"x\": 2}},"
+             "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"max_size\": 64, \"parameters\": {\"x\": 1}}");
     const struct device_facts facts = invented("any", "unknown", VENDOR_OTHER);
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -175,36 +185,38 @@ static void bad_rows_are_ignored_alone(void **state) {
         "null",
         "[]",
         "{}",
-        "{\"variant\": \"fold\"}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\"}",
+        "{\"variant\": \"fold\", \"parameters\": {}}",
         "{\"variant\": 5, \"parameters\": {}}",
         "{\"variant\": \"no such variant\", \"parameters\": {}}",
         "{\"variant\": \"fold\", \"op\": \"gemm\", \"parameters\": {}}",
         "{\"variant\": \"fold\", \"op\": 3, \"parameters\": {}}",
-        "{\"variant\": \"fold\", \"parameters\": [1]}",
-        "{\"variant\": \"fold\", \"parameters\": {\"x\": \"64\"}}",
-        "{\"variant\": \"fold\", \"parameters\": {\"x\": 1.5}}",
-        "{\"variant\": \"fold\", \"parameters\": {\"x\": -1}}",
-        "{\"variant\": \"fold\", \"parameters\": {\"x\": 1e300}}",
-        "{\"variant\": \"fold\", \"parameters\": {\"x\": true}}",
-        "{\"variant\": \"fold\", \"parameters\": {\"\": 1}}",
-        "{\"variant\": \"fold\", \"parameters\": {\"a_name_of_24_characters_\": 1}}",
-        "{\"variant\": \"fold\", \"parameters\": "
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"parameters\": [1]}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"parameters\": {\"x\": \"64\"}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"parameters\": {\"x\": 1.5}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"parameters\": {\"x\": -1}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"parameters\": {\"x\": 1e300}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"parameters\": {\"x\": true}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"parameters\": {\"\": 1}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"parameters\": {\"a_name_of_24_characters_\": 1}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"parameters\": "
         "{\"a\":1,\"b\":1,\"c\":1,\"d\":1,\"e\":1,\"f\":1,\"g\":1,\"h\":1,\"i\":1,"
         "\"j\":1,\"k\":1,\"l\":1,\"m\":1,\"n\":1,\"o\":1,\"p\":1,\"q\":1}}",
-        "{\"variant\": \"fold\", \"dtype\": \"f64\", \"parameters\": {}}",
-        "{\"variant\": \"fold\", \"dtype\": 1, \"parameters\": {}}",
-        "{\"variant\": \"fold\", \"max_size\": \"big\", \"parameters\": {}}",
-        "{\"variant\": \"fold\", \"max_size\": -1, \"parameters\": {}}",
-        "{\"variant\": \"fold\", \"max_size\": 1e30, \"parameters\": {}}",
-        "{\"variant\": \"fold\", \"device\": 5, \"parameters\": {}}",
-        "{\"variant\": \"fold\", \"device\": \"\", \"parameters\": {}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"dtype\": \"f64\", \"parameters\": {}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"dtype\": 1, \"parameters\": {}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"max_size\": \"big\", \"parameters\": {}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"max_size\": -1, \"parameters\": {}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"max_size\": 1e30, \"parameters\": {}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"device\": 5, \"parameters\": {}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"device\": \"\", \"parameters\": {}}",
     };
     const struct device_facts facts = invented("any", "unknown", VENDOR_OTHER);
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         char rows[1024];
         struct parameters found = {0};
-        snprintf(rows, sizeof rows, "%s, {\"variant\": \"fold\", \"parameters\": {\"good\": 1}}", bad[i]);
+        snprintf(rows, sizeof rows,
+                 "%s, {\"op\": \"softmax_merge\", \"variant\": \"fold\", \"parameters\": {\"good\": 1}}", bad[i]);
         struct tuning *tuning = load(rows);
         assert_int_equal(warnings, 1);
         assert_int_equal(tuning_find(tuning, &facts, &fold_key, &found), TUNING_DEFAULT);
@@ -215,7 +227,8 @@ static void bad_rows_are_ignored_alone(void **state) {
 }
 
 static void damaged_files_are_ignored_whole(void **state) {
-    static const char good[] = "{\"rows\": [{\"variant\": \"fold\", \"parameters\": {\"good\": 1}}]}";
+    static const char good[] =
+        "{\"rows\": [{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"parameters\": {\"good\": 1}}]}";
     static const char *const bad[] = {"",
                                       "x",
                                       "[]",
@@ -243,8 +256,9 @@ static void damaged_files_are_ignored_whole(void **state) {
 
 /* Nothing but "no crash, no leak, no row that was not there" can be asked of arbitrary damage. */
 static void flipped_bytes_do_no_harm(void **state) {
-    static const char good[] = "{\"rows\": [{\"variant\": \"fold\", \"max_size\": 128, \"dtype\": \"f32\","
-                               " \"parameters\": {\"good\": 1}}]}";
+    static const char good[] =
+        "{\"rows\": [{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"max_size\": 128, \"dtype\": \"f32\","
+        " \"parameters\": {\"good\": 1}}]}";
     const struct device_facts facts = invented("any", "unknown", VENDOR_OTHER);
     (void)state;
     for (size_t i = 0; i < sizeof good - 1; i++)
