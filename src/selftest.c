@@ -103,7 +103,7 @@ static void write_stored(clattn_context *context, int cap, enum selftest_verdict
 
 static clattn_status launch_trial(clattn_context *context, const struct selftest_trial *trial, cl_command_queue queue,
                                   cl_mem in, cl_mem out, size_t *items) {
-    char options[128] = "";
+    char options[512] = "";
     clattn_launch call;
     struct program *program = NULL;
     struct sequence sequence;
@@ -132,7 +132,7 @@ static clattn_status run_on_device(clattn_context *context, const struct selftes
     if (queue != NULL)
         in = clCreateBuffer(context->cl, CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR, trial->in_size, fed, &code);
     if (in != NULL)
-        out = clCreateBuffer(context->cl, CL_MEM_READ_WRITE, trial->out_size, NULL, &code);
+        out = clCreateBuffer(context->cl, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, trial->out_size, got, &code);
     if (out == NULL) {
         status = status_from_cl(code, "self-test");
         goto out;

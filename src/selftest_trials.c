@@ -2,6 +2,7 @@
  * answer is exact and the comparison needs no tolerance. */
 #include "selftest_trials.h"
 #include "half.h"
+#include "selftest_tile.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -109,6 +110,38 @@ static bool half_holds(const struct device_facts *facts, size_t items, const voi
     return true;
 }
 
+/* ---- matrix unit: the tile contract on it ------------------------------------------------------------------------ */
+
+static struct tile_shape mma_shape(const struct device_facts *facts) {
+    const struct parameters parameters = {.count = 1, .item = {{"groups", 2}}};
+    return tile_shape_of(BACKEND_NVIDIA_MMA, &parameters, facts);
+}
+
+static size_t mma_items(const struct device_facts *facts, size_t limit) {
+    (void)limit; /* the kernel requires its size */
+    const struct tile_shape shape = mma_shape(facts);
+    return (size_t)(shape.groups * shape.items);
+}
+
+static void mma_options(const struct device_facts *facts, char *text, size_t size) {
+    const struct tile_shape shape = mma_shape(facts);
+    selftest_tile_options(&shape, CLATTN_F16, text, size);
+}
+
+static void mma_fill(const struct device_facts *facts, void *in) {
+    const struct tile_shape shape = mma_shape(facts);
+    selftest_tile_fill(&shape, CLATTN_F16, in);
+}
+
+static bool mma_holds(const struct device_facts *facts, size_t items, const void *in, const void *out) {
+    const struct tile_shape shape = mma_shape(facts);
+    (void)items, (void)in;
+    return selftest_tile_holds(&shape, out);
+}
+
+/* Sizes of buffers, above what mma_shape() needs: A 32 x 32, BT 32 x 32, V 32 x 32. */
+enum { MMA_IN = 3 * 32 * 32 * 2, MMA_OUT = (2 * 32 * 32 + 2 * 32 + 1) * 4 };
+
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
 static const struct selftest_trial trials[] = {
@@ -116,6 +149,8 @@ static const struct selftest_trial trials[] = {
      SHUFFLE_RESULTS *SHUFFLE_ITEMS * sizeof(float), 1, shuffle_items, shuffle_options, shuffle_fill, shuffle_holds},
     {CAP_HALF_TYPE, "selftest_half.cl", "selftest_half", sizeof(struct half_in), sizeof(struct half_out),
      HALF_PATTERNS / HALF_GROUP, half_items, half_options, half_fill, half_holds},
+    {CAP_NVIDIA_MMA, "selftest_tile.cl", "selftest_tile", MMA_IN, MMA_OUT, 1, mma_items, mma_options, mma_fill,
+     mma_holds},
 };
 
 const struct selftest_trial *selftest_trial_of(enum device_capability cap) {
