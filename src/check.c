@@ -140,6 +140,17 @@ clattn_status check_innermost_dense(const char *name, const clattn_tensor *tenso
     return CLATTN_SUCCESS;
 }
 
+int64_t check_product(const int64_t *dims, int count) {
+    int64_t product = 1;
+    for (int i = 0; i < count; i++)
+        if (dims[i] == 0)
+            return 0;
+    for (int i = 0; i < count; i++)
+        if (__builtin_mul_overflow(product, dims[i], &product))
+            return INT64_MAX;
+    return product;
+}
+
 bool check_aligned(const clattn_tensor *tensor, size_t bytes) {
     const int64_t element = (int64_t)clattn_dtype_size(tensor->dtype), step = (int64_t)bytes;
     void *host = NULL;

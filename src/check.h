@@ -32,6 +32,9 @@ clattn_status check_launch(clattn_context *context, const clattn_launch *launch,
 /* context, op not NULL, head.kind as expected, head.size at least `minimum`. */
 clattn_status check_op(const clattn_context *context, const clattn_op *op, clattn_op_kind kind, size_t minimum);
 
+/* The product of dims, INT64_MAX where it is larger: a dim of 0 may stand beside dims of any size. */
+int64_t check_product(const int64_t *dims, int count);
+
 /* Every row (all strides but the innermost, and the offset) starts at a multiple of `bytes`. */
 bool check_aligned(const clattn_tensor *tensor, size_t bytes);
 

@@ -14,8 +14,12 @@ const struct operation *operation_of(clattn_op_kind kind) {
     switch (kind) {
     case CLATTN_OP_ATTENTION:
         return &operation_attention;
+    case CLATTN_OP_ATTENTION_MERGE:
+        return &operation_attention_merge;
     case CLATTN_OP_SOFTMAX:
         return &operation_softmax;
+    case CLATTN_OP_SOFTMAX_MERGE:
+        return &operation_softmax_merge;
     default:
         return NULL;
     }

@@ -2,6 +2,7 @@
  * that several loads are in flight; on CPUs a work-item owns whole rows and packets are vectors. Sizes are powers of
  * two, cut down to what the device can launch. */
 #include "softmax_plan.h"
+#include "check.h"
 #include "status.h"
 #include <string.h>
 
@@ -20,8 +21,14 @@ struct outer_dim {
     int64_t size, x, y, l;
 };
 
+static bool steps_over(int64_t slow, int64_t fast, int64_t size) {
+    const int64_t factors[] = {fast, size};
+    return slow == check_product(factors, 2);
+}
+
 static bool merges(const struct outer_dim *slow, const struct outer_dim *fast) {
-    return slow->x == fast->x * fast->size && slow->y == fast->y * fast->size && slow->l == fast->l * fast->size;
+    return steps_over(slow->x, fast->x, fast->size) && steps_over(slow->y, fast->y, fast->size) &&
+           steps_over(slow->l, fast->l, fast->size);
 }
 
 /* The dims but the axis; where `merge`, without those of size 1, and with neighbours that walk on evenly in all tensors
@@ -34,9 +41,9 @@ static int collect_outer(const clattn_tensor *x, const clattn_tensor *y, const c
         if (i == axis || (merge && dim.size == 1))
             continue;
         if (merge && count > 0 && merges(&outer[count - 1], &dim)) {
-            const int64_t size = outer[count - 1].size * dim.size;
+            const int64_t sizes[] = {outer[count - 1].size, dim.size};
             outer[count - 1] = dim;
-            outer[count - 1].size = size;
+            outer[count - 1].size = check_product(sizes, 2);
         } else {
             outer[count++] = dim;
         }
@@ -45,7 +52,7 @@ static int collect_outer(const clattn_tensor *x, const clattn_tensor *y, const c
 }
 
 static bool is_aligned(int64_t elements, clattn_dtype dtype) {
-    return elements * (int64_t)clattn_dtype_size(dtype) % PACKET_BYTES == 0;
+    return elements % PACKET_BYTES * (int64_t)clattn_dtype_size(dtype) % PACKET_BYTES == 0;
 }
 
 static bool rows_aligned(const struct softmax_rows *rows) {
@@ -64,17 +71,16 @@ static bool rows_aligned(const struct softmax_rows *rows) {
 static void number_rows(const struct outer_dim *outer, int count, struct softmax_rows *rows) {
     struct softmax_layout *layout = &rows->layout;
     rows->outer = count > 0 ? count : 1;
-    layout->rows = 1;
     for (int i = 0; i < 3; i++)
         layout->dim[i] = 1;
     for (int i = 0; i < count; i++) {
         const int at = 3 - count + i;
-        layout->rows *= outer[i].size;
         layout->dim[at] = outer[i].size;
         layout->x_stride[at] = outer[i].x;
         layout->y_stride[at] = outer[i].y;
         layout->l_stride[at] = outer[i].l;
     }
+    layout->rows = check_product(layout->dim, 3);
 }
 
 static void describe_rows(const clattn_tensor *x, const clattn_tensor *y, int axis, bool writes_row,

@@ -1,0 +1,54 @@
+/* Merges up to eight softmax states element by element: m = max(m_i), l = sum(l_i exp(m_i - m)). An operand with m =
+ * -inf counts for nothing, whatever its l holds. All operands of an element are read before its result is written. */
+
+/* Parameters. */
+#ifndef COUNT
+#define COUNT 2 /* operands, 0 to 8 */
+#endif
+
+#define LOG2_E 1.44269504088896341f
+
+/* Mirrored by softmax_merge.c. */
+struct view {
+    long offset, stride[4];
+};
+struct merge_layout {
+    long elements, dim[4];
+    struct view m, l, m_in[8], l_in[8];
+};
+
+static inline long view_at(long index, const long *dim, const struct view *view) {
+    long at = view->offset;
+#pragma unroll
+    for (int i = 3; i >= 0; i--) {
+        at += index % dim[i] * view->stride[i];
+        index /= dim[i];
+    }
+    return at;
+}
+
+kernel void softmax_merge(global float *m, global float *l, global const float *m0, global const float *l0,
+                          global const float *m1, global const float *l1, global const float *m2,
+                          global const float *l2, global const float *m3, global const float *l3,
+                          global const float *m4, global const float *l4, global const float *m5,
+                          global const float *l5, global const float *m6, global const float *l6,
+                          global const float *m7, global const float *l7, const struct merge_layout layout) {
+    const long index = (long)get_global_id(0);
+    if (index >= layout.elements)
+        return;
+    global const float *const m_in[8] = {m0, m1, m2, m3, m4, m5, m6, m7};
+    global const float *const l_in[8] = {l0, l1, l2, l3, l4, l5, l6, l7};
+    float max_in[8], sum_in[8];
+    float max = -INFINITY, sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        max_in[i] = m_in[i][view_at(index, layout.dim, &layout.m_in[i])];
+        sum_in[i] = l_in[i][view_at(index, layout.dim, &layout.l_in[i])];
+        max = fmax(max, max_in[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        sum += max_in[i] == -INFINITY ? 0.0f : sum_in[i] * exp2((max_in[i] - max) * LOG2_E);
+    m[view_at(index, layout.dim, &layout.m)] = isnan(sum) ? NAN : max;
+    l[view_at(index, layout.dim, &layout.l)] = sum;
+}

@@ -1,0 +1,295 @@
+/* The merge of partial attention results. Up to eight operands take one launch; more are folded into an fp32 result in
+ * the workspace, which is the first operand of the next launch, and the last launch writes the outputs. */
+#include "check.h"
+#include "context.h"
+#include "launch.h"
+#include "operation.h"
+#include "status.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { OPERANDS = 8 };
+
+/* Mirrors struct view and struct merge_layout of cl/attention_merge.cl. */
+struct view {
+    int64_t offset, stride[3];
+};
+struct merge_layout {
+    int64_t rows, columns, dim[3];
+    struct view o, lse, o_in[OPERANDS], lse_in[OPERANDS];
+};
+
+void clattn_attention_merge_init(clattn_attention_merge_op *op) {
+    memset(op, 0, sizeof *op);
+    op->head.size = sizeof *op;
+    op->head.kind = CLATTN_OP_ATTENTION_MERGE;
+}
+
+clattn_status clattn_attention_merge(clattn_context *context, const clattn_attention_merge_op *op,
+                                     const clattn_launch *launch) {
+    return operation_run(context, op != NULL ? &op->head : NULL, CLATTN_OP_ATTENTION_MERGE, launch);
+}
+
+/* ---- checks ------------------------------------------------------------------------------------------------------ */
+
+#define ANY_DTYPE (1u << CLATTN_F32 | 1u << CLATTN_F16 | 1u << CLATTN_BF16)
+
+static bool is_present(const clattn_tensor *tensor) {
+    return tensor->memory.kind != CLATTN_MEMORY_NONE;
+}
+
+static clattn_status check_o(clattn_context *context, const char *name, const clattn_tensor *o,
+                             enum check_access access, const clattn_tensor *like) {
+    FORWARD(check_present(name, o));
+    FORWARD(check_tensor(context, name, o, access));
+    FORWARD(check_dtype(name, o, ANY_DTYPE));
+    FORWARD(check_rank(name, o, 4));
+    FORWARD(check_innermost_dense(name, o));
+    for (int i = 0; i < 4; i++)
+        FORWARD(check_dim(name, o, i, like->dims[i], "o has it too"));
+    return CLATTN_SUCCESS;
+}
+
+static clattn_status check_lse(clattn_context *context, const char *name, const clattn_tensor *lse,
+                               enum check_access access, const clattn_tensor *o) {
+    FORWARD(check_present(name, lse));
+    FORWARD(check_tensor(context, name, lse, access));
+    FORWARD(check_dtype(name, lse, 1u << CLATTN_F32));
+    FORWARD(check_rank(name, lse, 3));
+    for (int i = 0; i < 3; i++)
+        FORWARD(check_dim(name, lse, i, o->dims[i], "o has it too"));
+    return CLATTN_SUCCESS;
+}
+
+static clattn_status check_outputs(clattn_context *context, const clattn_attention_merge_op *op) {
+    FORWARD(check_o(context, "o", &op->o, CHECK_OUTPUT, &op->o));
+    RETURN_IF(op->o.dims[3] > INT32_MAX, CLATTN_INVALID_ARGUMENT, "o: dims[3] = %lld is more than 2^31 - 1",
+              (long long)op->o.dims[3]);
+    if (!is_present(&op->lse))
+        return CLATTN_SUCCESS;
+    FORWARD(check_lse(context, "lse", &op->lse, CHECK_OUTPUT, &op->o));
+    return check_disjoint("lse", &op->lse, "o", &op->o);
+}
+
+/* The operand whose own memory the result is, at most one; -1 where there is none. */
+static int own_operand(const clattn_attention_merge_op *op) {
+    for (int i = 0; i < op->count; i++)
+        if (check_same_view(&op->o, &op->o_in[i]) &&
+            (!is_present(&op->lse) || check_same_view(&op->lse, &op->lse_in[i])))
+            return i;
+    return -1;
+}
+
+static clattn_status check_operand(clattn_context *context, const clattn_attention_merge_op *op, int i, bool own) {
+    char o_name[32], lse_name[32];
+    snprintf(o_name, sizeof o_name, "o_in[%d]", i);
+    snprintf(lse_name, sizeof lse_name, "lse_in[%d]", i);
+    FORWARD(check_o(context, o_name, &op->o_in[i], CHECK_INPUT, &op->o));
+    FORWARD(check_lse(context, lse_name, &op->lse_in[i], CHECK_INPUT, &op->o));
+    RETURN_IF(op->o_in[i].dtype != op->o_in[0].dtype, CLATTN_INVALID_ARGUMENT,
+              "%s: dtype %d, but o_in[0] has %d; all must be alike", o_name, (int)op->o_in[i].dtype,
+              (int)op->o_in[0].dtype);
+    if (!own) {
+        FORWARD(check_disjoint("o", &op->o, o_name, &op->o_in[i]));
+        FORWARD(check_disjoint("lse", &op->lse, lse_name, &op->lse_in[i]));
+    }
+    FORWARD(check_disjoint("o", &op->o, lse_name, &op->lse_in[i]));
+    return check_disjoint("lse", &op->lse, o_name, &op->o_in[i]);
+}
+
+static bool all_aligned(const clattn_attention_merge_op *op) {
+    bool aligned = check_aligned(&op->o, 16);
+    for (int i = 0; i < op->count; i++)
+        aligned = aligned && check_aligned(&op->o_in[i], 16);
+    return aligned;
+}
+
+static clattn_status merge_check(clattn_context *context, const clattn_op *head, struct problem *problem, bool *empty) {
+    const clattn_attention_merge_op *op = (const clattn_attention_merge_op *)head;
+    RETURN_IF(op->count < 0, CLATTN_INVALID_ARGUMENT, "count = %d is negative", (int)op->count);
+    RETURN_IF(op->count > 0 && (op->o_in == NULL || op->lse_in == NULL), CLATTN_INVALID_ARGUMENT,
+              "%s is NULL, count is %d", op->o_in == NULL ? "o_in" : "lse_in", (int)op->count);
+    FORWARD(check_outputs(context, op));
+    const int own = own_operand(op);
+    for (int i = 0; i < op->count; i++)
+        FORWARD(check_operand(context, op, i, i == own));
+    problem->op = CLATTN_OP_ATTENTION_MERGE;
+    problem->dtype = op->count > 0 ? op->o_in[0].dtype : op->o.dtype;
+    problem->out_dtype = op->o.dtype;
+    problem->batch = op->o.dims[0];
+    problem->heads = op->o.dims[1];
+    problem->nq = op->o.dims[2];
+    problem->value_dim = op->o.dims[3];
+    problem->rows = check_product(op->o.dims, 3);
+    problem->columns = op->count;
+    problem->aligned = all_aligned(op);
+    problem->writes_lse = is_present(&op->lse);
+    *empty = problem->rows == 0 || (problem->value_dim == 0 && !problem->writes_lse);
+    return CLATTN_SUCCESS;
+}
+
+/* ---- programs ---------------------------------------------------------------------------------------------------- */
+
+/* How a launch is dealt out. */
+struct shape {
+    int vector, lanes, group;
+};
+
+static struct shape shape_of(const struct problem *problem, const struct device_facts *facts) {
+    struct shape shape = {.vector = problem->aligned && problem->value_dim % 4 == 0 ? 4 : 1, .lanes = 1, .group = 1};
+    const int64_t packets = problem->value_dim / shape.vector;
+    const int most = facts->is_cpu ? 16 : 128;
+    while (shape.group < most && 2 * (uint32_t)shape.group <= facts->max_group)
+        shape.group *= 2;
+    while (!facts->is_cpu && shape.lanes < 32 && shape.lanes < packets && shape.lanes < shape.group)
+        shape.lanes *= 2;
+    return shape;
+}
+
+/* One launch: its operands, of which the first may be the fp32 result so far, and where it writes. */
+struct batch {
+    int count;
+    const clattn_tensor *o_in[OPERANDS], *lse_in[OPERANDS];
+    const clattn_tensor *o, *lse;
+};
+
+static clattn_status get_program(clattn_context *context, const struct problem *problem,
+                                 const struct device_facts *facts, int count, clattn_dtype first, clattn_dtype out,
+                                 struct program **program) {
+    const struct shape shape = shape_of(problem, facts);
+    char options[256];
+    snprintf(
+        options, sizeof options,
+        "-DCOUNT=%d -DIN_DTYPE=%d -DFIRST_DTYPE=%d -DOUT_DTYPE=%d -DVECTOR=%d -DALIGNED=%d -DLANES=%d -DGROUP=%d%s",
+        count, (int)problem->dtype, (int)first, (int)out, shape.vector, shape.vector > 1, shape.lanes, shape.group,
+        (facts->caps & CAP_BIT(CAP_HALF_TYPE)) != 0 ? " -DHALF_TYPE" : "");
+    const struct program_key key = {"attention_merge.cl", "attention_merge", options};
+    return program_get(context, &key, program);
+}
+
+/* Launches for count operands: the first takes eight, each further one seven beside the result so far. */
+static int batches(int count) {
+    return count <= OPERANDS ? 1 : 1 + (count - OPERANDS + OPERANDS - 2) / (OPERANDS - 1);
+}
+
+static clattn_status merge_prepare(clattn_context *context, const clattn_op *head, const struct problem *problem,
+                                   const struct choice *choice) {
+    const int count = ((const clattn_attention_merge_op *)head)->count, launches = batches(count);
+    struct program *program;
+    if (launches == 1)
+        return get_program(context, problem, &choice->facts, count, problem->dtype, problem->out_dtype, &program);
+    FORWARD(get_program(context, problem, &choice->facts, OPERANDS, problem->dtype, CLATTN_F32, &program));
+    if (launches > 2)
+        FORWARD(get_program(context, problem, &choice->facts, OPERANDS, CLATTN_F32, CLATTN_F32, &program));
+    const int last = count - OPERANDS - (launches - 2) * (OPERANDS - 1) + 1;
+    return get_program(context, problem, &choice->facts, last, CLATTN_F32, problem->out_dtype, &program);
+}
+
+/* ---- launch ------------------------------------------------------------------------------------------------------ */
+
+static struct view view_of(const clattn_tensor *tensor) {
+    return (struct view){tensor->offset, {tensor->strides[0], tensor->strides[1], tensor->strides[2]}};
+}
+
+static clattn_status enqueue_batch(const struct problem *problem, const struct device_facts *facts,
+                                   const struct batch *batch, struct sequence *sequence) {
+    const struct shape shape = shape_of(problem, facts);
+    const clattn_dtype first = batch->count > 0 ? batch->o_in[0]->dtype : problem->dtype;
+    struct merge_layout layout = {.rows = problem->rows,
+                                  .columns = problem->value_dim,
+                                  .dim = {problem->batch, problem->heads, problem->nq},
+                                  .o = view_of(batch->o),
+                                  .lse = view_of(batch->lse)};
+    const size_t rows = (size_t)(shape.group / shape.lanes), local = (size_t)shape.group;
+    const size_t groups = ((size_t)problem->rows + rows - 1) / rows;
+    struct program *program;
+    struct launch launch;
+    FORWARD(get_program(sequence->context, problem, facts, batch->count, first, batch->o->dtype, &program));
+    launch_begin(&launch, program);
+    launch_buffer(&launch, batch->o->memory.as.buffer);
+    launch_buffer(&launch, is_present(batch->lse) ? batch->lse->memory.as.buffer : NULL);
+    for (int i = 0; i < OPERANDS; i++) {
+        const bool used = i < batch->count;
+        launch_buffer(&launch, used ? batch->o_in[i]->memory.as.buffer : NULL);
+        launch_buffer(&launch, used ? batch->lse_in[i]->memory.as.buffer : NULL);
+        if (used) {
+            layout.o_in[i] = view_of(batch->o_in[i]);
+            layout.lse_in[i] = view_of(batch->lse_in[i]);
+        }
+    }
+    launch_struct(&launch, &layout, sizeof layout);
+    return launch_enqueue(&launch, sequence, 1, &groups, &local);
+}
+
+/* The result so far: dense, in the workspace, o before lse. */
+static void tensors_of_workspace(const struct problem *problem, const clattn_workspace *workspace, clattn_tensor *o,
+                                 clattn_tensor *lse) {
+    const int64_t dims[4] = {problem->batch, problem->heads, problem->nq, problem->value_dim};
+    const int64_t first = (int64_t)(workspace->offset / sizeof(float));
+    *o = clattn_tensor_dense(workspace->buffer, CLATTN_F32, 4, dims);
+    *lse = clattn_tensor_dense(workspace->buffer, CLATTN_F32, 3, dims);
+    o->offset = first;
+    lse->offset = first + problem->rows * problem->value_dim;
+}
+
+static clattn_status enqueue_all(const clattn_attention_merge_op *op, const struct problem *problem,
+                                 const struct device_facts *facts, const clattn_workspace *workspace,
+                                 struct sequence *sequence) {
+    clattn_tensor o, lse;
+    struct batch batch = {.o = &o, .lse = &lse};
+    tensors_of_workspace(problem, workspace, &o, &lse);
+    for (int i = 0; i < op->count; i++) {
+        if (batch.count == OPERANDS) {
+            FORWARD(enqueue_batch(problem, facts, &batch, sequence));
+            batch.o_in[0] = &o;
+            batch.lse_in[0] = &lse;
+            batch.count = 1;
+        }
+        batch.o_in[batch.count] = &op->o_in[i];
+        batch.lse_in[batch.count] = &op->lse_in[i];
+        batch.count++;
+    }
+    batch.o = &op->o;
+    batch.lse = &op->lse;
+    return enqueue_batch(problem, facts, &batch, sequence);
+}
+
+static clattn_status merge_enqueue(clattn_context *context, const clattn_op *head, const struct problem *problem,
+                                   const struct choice *choice, const clattn_launch *launch) {
+    const clattn_attention_merge_op *op = (const clattn_attention_merge_op *)head;
+    struct sequence sequence;
+    sequence_begin(&sequence, context, launch, batches(op->count));
+    const clattn_status status = enqueue_all(op, problem, &choice->facts, &launch->workspace, &sequence);
+    sequence_end(&sequence);
+    return status;
+}
+
+static int64_t merge_tuning_size(const struct problem *problem) {
+    return problem->value_dim;
+}
+
+static clattn_status merge_workspace(clattn_context *context, const clattn_op *head, const struct problem *problem,
+                                     const struct choice *choice, size_t *bytes) {
+    (void)context;
+    (void)choice;
+    const bool folds = ((const clattn_attention_merge_op *)head)->count > OPERANDS;
+    *bytes = folds ? (size_t)(problem->rows * (problem->value_dim + 1)) * sizeof(float) : 0;
+    return CLATTN_SUCCESS;
+}
+
+static void merge_describe(const struct problem *problem, const struct choice *choice, char *name, size_t size) {
+    static const char *const dtype[] = {"", "f32", "f16", "bf16"};
+    snprintf(name, size, "attention_merge_%s_n%lld__%s", dtype[problem->dtype], (long long)problem->columns,
+             choice->variant->name);
+}
+
+const struct operation operation_attention_merge = {
+    .kind = CLATTN_OP_ATTENTION_MERGE,
+    .minimum_size = sizeof(clattn_attention_merge_op),
+    .check = merge_check,
+    .tuning_size = merge_tuning_size,
+    .workspace = merge_workspace,
+    .prepare = merge_prepare,
+    .enqueue = merge_enqueue,
+    .describe = merge_describe,
+};
