@@ -1,7 +1,9 @@
 /* The fake driver's programs and kernels. A source with "#error" does not build; a kernel exists where the source holds
- * "kernel void <name>("; a binary is a mark, the options and the source, and only its build tells whether it is valid.
+ * "void <name>(" with any blanks; a binary is a mark, the options and the source, and only its build tells whether it
+ * is valid.
  */
 #include "fake_cl_core.h"
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,8 +122,15 @@ cl_int clGetProgramBuildInfo(cl_program handle, cl_device_id device, cl_program_
 
 static bool holds_kernel(const struct object *program, const char *name) {
     char pattern[96];
-    snprintf(pattern, sizeof pattern, "kernel void %s(", name);
-    return program->built != NULL && strstr(program->built, pattern) != NULL;
+    snprintf(pattern, sizeof pattern, "%s(", name);
+    for (const char *at = program->built; at != NULL && (at = strstr(at, pattern)) != NULL; at++) {
+        const char *before = at;
+        while (before > program->built && isspace((unsigned char)before[-1]))
+            before--;
+        if (before < at && before - program->built >= 4 && strncmp(before - 4, "void", 4) == 0)
+            return true;
+    }
+    return false;
 }
 
 cl_kernel clCreateKernel(cl_program handle, const char *name, cl_int *code_ret) {

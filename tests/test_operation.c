@@ -1,0 +1,235 @@
+/* The calls that are generic over operations, on the fake driver: what they refuse, in which order, and what they leave
+ * undone. Results are for the device tests. */
+#include "context.h"
+#include "fake_cl.h"
+
+#include <clattn/variants.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static cl_context cl;
+static cl_command_queue queue;
+static cl_mem memory;
+static clattn_context *context;
+static char log_text[4096];
+
+static void keep_log(void *user, clattn_log_level level, const char *message) {
+    const size_t used = strlen(log_text);
+    (void)user;
+    (void)level;
+    snprintf(log_text + used, sizeof log_text - used, "%s\n", message);
+}
+
+static int set_up(void **state) {
+    const cl_device_id device = fake_device_id(0);
+    clattn_context_options options;
+    (void)state;
+    fake_reset();
+    clattn_context_options_init(&options);
+    options.log = keep_log;
+    options.log_level = CLATTN_LOG_DEBUG;
+    options.cache_dir = options.tuning_db = options.cl_dir = "";
+    options.capabilities = "all";
+    cl = clCreateContext(NULL, 1, &device, NULL, NULL, NULL);
+    queue = clCreateCommandQueue(cl, device, 0, NULL);
+    memory = clCreateBuffer(cl, CL_MEM_READ_WRITE, 1 << 20, NULL, NULL);
+    log_text[0] = '\0';
+    return clattn_context_create(cl, device, &options, &context) == CLATTN_SUCCESS ? 0 : -1;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    clattn_context_release(&context);
+    clReleaseMemObject(memory);
+    clReleaseCommandQueue(queue);
+    clReleaseContext(cl);
+    return fake_live() == 0 && fake_misuse() == 0 ? 0 : -1;
+}
+
+static clattn_attention_op attention_of(int64_t batch) {
+    const int64_t dims[] = {batch, 4, 16, 32};
+    clattn_attention_op op;
+    clattn_attention_init(&op);
+    op.q = clattn_tensor_dense(memory, CLATTN_F32, 4, dims);
+    op.k = op.v = op.o = op.q;
+    op.k.offset = 65536;
+    op.v.offset = 2 * 65536;
+    op.o.offset = 3 * 65536;
+    return op;
+}
+
+static void assert_says(clattn_status status, clattn_status expected, const char *words) {
+    assert_int_equal(status, expected);
+    if (strstr(clattn_last_error(), words) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", clattn_last_error(), words);
+}
+
+static void asking_enqueues_and_builds_nothing(void **state) {
+    const clattn_attention_op op = attention_of(1);
+    clattn_choice choice = {.size = sizeof choice};
+    size_t bytes = 77;
+    char reason[64];
+    (void)state;
+    assert_int_equal(clattn_supported(context, &op.head, NULL), CLATTN_SUCCESS);
+    assert_int_equal(clattn_workspace_size(context, &op.head, NULL, &bytes), CLATTN_SUCCESS);
+    assert_int_equal(bytes, 0);
+    assert_int_equal(clattn_variant_question(context, &op.head, "fused_fma", reason, sizeof reason), CLATTN_SUCCESS);
+    assert_string_equal(reason, "");
+    assert_int_equal(clattn_variant_choose(context, &op.head, NULL, &choice), CLATTN_SUCCESS);
+    assert_string_equal(choice.variant, "fused_fma");
+    assert_string_equal(choice.source, "default");
+    assert_non_null(strstr(choice.name, "attention"));
+    assert_non_null(strstr(choice.parameters, "="));
+    assert_int_equal(fake_command_count(), 0);
+    assert_int_equal(fake_calls("clBuildProgram"), 0);
+    assert_int_equal(clattn_prepare(context, &op.head, NULL), CLATTN_SUCCESS);
+    assert_int_equal(fake_command_count(), 0);
+    assert_true(fake_calls("clBuildProgram") > 0);
+    assert_non_null(strstr(log_text, "not fused_cpu_vector: "));
+}
+
+static void questions_are_answered_with_reasons(void **state) {
+    const clattn_attention_op op = attention_of(1);
+    char reason[128] = "unused", cut[8];
+    (void)state;
+    assert_int_equal(clattn_variant_question(context, &op.head, "fused_cpu_vector", reason, sizeof reason),
+                     CLATTN_SUCCESS);
+    assert_non_null(strstr(reason, "CPU"));
+    assert_int_equal(clattn_variant_question(context, &op.head, "fused_cpu_vector", cut, sizeof cut), CLATTN_SUCCESS);
+    assert_int_equal(strlen(cut), sizeof cut - 1);
+    assert_says(clattn_variant_question(context, &op.head, "fastest", reason, sizeof reason), CLATTN_INVALID_ARGUMENT,
+                "\"fastest\"");
+    assert_string_equal(reason, "");
+    assert_says(clattn_variant_question(context, &op.head, NULL, reason, sizeof reason), CLATTN_INVALID_ARGUMENT,
+                "variant is NULL");
+    assert_says(clattn_variant_question(context, &op.head, "fused_fma", NULL, 8), CLATTN_INVALID_ARGUMENT, "reason");
+    assert_says(clattn_variant_question(context, &op.head, "fused_fma", reason, 0), CLATTN_INVALID_ARGUMENT, "reason");
+}
+
+static void structs_that_are_no_operation_are_refused(void **state) {
+    clattn_attention_op op = attention_of(1);
+    clattn_choice choice = {.size = sizeof choice};
+    size_t bytes = 77;
+    (void)state;
+    assert_says(clattn_supported(NULL, &op.head, NULL), CLATTN_INVALID_ARGUMENT, "context is NULL");
+    assert_says(clattn_supported(context, NULL, NULL), CLATTN_INVALID_ARGUMENT, "op is NULL");
+    assert_says(clattn_prepare(context, NULL, NULL), CLATTN_INVALID_ARGUMENT, "op is NULL");
+    assert_says(clattn_workspace_size(context, &op.head, NULL, NULL), CLATTN_INVALID_ARGUMENT, "bytes is NULL");
+    assert_says(clattn_variant_choose(context, &op.head, NULL, NULL), CLATTN_INVALID_ARGUMENT, "choice is NULL");
+    choice.size = 0;
+    assert_says(clattn_variant_choose(context, &op.head, NULL, &choice), CLATTN_INVALID_ARGUMENT, "choice: size");
+    op.head.kind = (clattn_op_kind)77;
+    assert_says(clattn_supported(context, &op.head, NULL), CLATTN_INVALID_ARGUMENT, "kind 77");
+    assert_says(clattn_workspace_size(context, &op.head, NULL, &bytes), CLATTN_INVALID_ARGUMENT, "kind 77");
+    assert_int_equal(bytes, 0);
+    op.head.kind = CLATTN_OP_SOFTMAX;
+    assert_says(clattn_attention(context, &op, NULL), CLATTN_INVALID_ARGUMENT, "kind is 3, must be 1");
+    op = attention_of(1);
+    op.head.size = sizeof op.head;
+    assert_says(clattn_supported(context, &op.head, NULL), CLATTN_INVALID_ARGUMENT, "op: size");
+}
+
+static void bad_launches_enqueue_nothing(void **state) {
+    const clattn_attention_op op = attention_of(1);
+    clattn_launch launch;
+    (void)state;
+    assert_says(clattn_attention(context, &op, NULL), CLATTN_INVALID_ARGUMENT, "launch is NULL");
+    clattn_launch_init(&launch, NULL);
+    assert_says(clattn_attention(context, &op, &launch), CLATTN_INVALID_ARGUMENT, "queue is NULL");
+    assert_int_equal(clattn_supported(context, &op.head, &launch), CLATTN_SUCCESS); /* needs no queue */
+    launch.size = 3;
+    assert_says(clattn_supported(context, &op.head, &launch), CLATTN_INVALID_ARGUMENT, "launch: size is 3");
+    clattn_launch_init(&launch, queue);
+    launch.variant = "fastest";
+    assert_says(clattn_attention(context, &op, &launch), CLATTN_INVALID_ARGUMENT, "\"fastest\"");
+    launch.variant = "fused_cpu_vector";
+    assert_says(clattn_attention(context, &op, &launch), CLATTN_UNSUPPORTED, "fused_cpu_vector");
+    launch.variant = NULL;
+    launch.parameters = "speed=11";
+    assert_says(clattn_attention(context, &op, &launch), CLATTN_INVALID_ARGUMENT, "\"speed\"");
+    assert_int_equal(fake_command_count(), 0);
+    assert_int_equal(fake_calls("clBuildProgram"), 0);
+}
+
+static void overrides_show_in_the_choice(void **state) {
+    const clattn_attention_op op = attention_of(1);
+    clattn_choice choice = {.size = sizeof choice};
+    clattn_launch launch;
+    (void)state;
+    clattn_launch_init(&launch, queue);
+    launch.variant = "fused_fma";
+    launch.parameters = "groups=8";
+    assert_int_equal(clattn_variant_choose(context, &op.head, &launch, &choice), CLATTN_SUCCESS);
+    assert_string_equal(choice.source, "call");
+    assert_non_null(strstr(choice.parameters, "groups=8"));
+    choice.size = offsetof(clattn_choice, name);
+    memset(choice.name, 0x55, sizeof choice.name);
+    assert_int_equal(clattn_variant_choose(context, &op.head, &launch, &choice), CLATTN_SUCCESS);
+    assert_int_equal(choice.name[0], 0x55);
+}
+
+static void empty_calls_give_only_an_event(void **state) {
+    const clattn_attention_op op = attention_of(0);
+    clattn_choice choice = {.size = sizeof choice};
+    clattn_launch launch;
+    cl_event event = NULL;
+    char reason[64] = "unused";
+    size_t bytes = 77;
+    (void)state;
+    assert_int_equal(clattn_supported(context, &op.head, NULL), CLATTN_SUCCESS);
+    assert_int_equal(clattn_prepare(context, &op.head, NULL), CLATTN_SUCCESS);
+    assert_int_equal(clattn_workspace_size(context, &op.head, NULL, &bytes), CLATTN_SUCCESS);
+    assert_int_equal(bytes, 0);
+    assert_int_equal(clattn_variant_question(context, &op.head, "fused_cpu_vector", reason, sizeof reason),
+                     CLATTN_SUCCESS);
+    assert_string_equal(reason, "");
+    assert_int_equal(clattn_variant_choose(context, &op.head, NULL, &choice), CLATTN_SUCCESS);
+    assert_string_equal(choice.variant, "");
+    clattn_launch_init(&launch, queue);
+    launch.event = &event;
+    assert_int_equal(clattn_attention(context, &op, &launch), CLATTN_SUCCESS);
+    assert_non_null(event);
+    clReleaseEvent(event);
+    launch.queue = NULL;
+    assert_says(clattn_attention(context, &op, &launch), CLATTN_INVALID_ARGUMENT, "queue is NULL");
+    assert_int_equal(fake_calls("clEnqueueNDRangeKernel"), 0);
+    assert_int_equal(fake_calls("clBuildProgram"), 0);
+}
+
+static void launches_are_counted_and_named_in_the_log(void **state) {
+    const clattn_attention_op op = attention_of(1);
+    clattn_statistics statistics = {.size = sizeof statistics};
+    clattn_launch launch;
+    (void)state;
+    clattn_launch_init(&launch, queue);
+    for (int i = 0; i < 3; i++)
+        if (clattn_attention(context, &op, &launch) != CLATTN_SUCCESS)
+            fail_msg("%s", clattn_last_error());
+    assert_int_equal(clattn_context_statistics(context, &statistics), CLATTN_SUCCESS);
+    assert_int_equal(statistics.kernel_launches, fake_calls("clEnqueueNDRangeKernel"));
+    assert_true(statistics.kernel_launches >= 3);
+    assert_int_equal(statistics.programs_built, fake_calls("clBuildProgram"));
+    assert_non_null(strstr(log_text, "attention_forward_f32_d32__"));
+    assert_int_equal(fake_calls("clFinish"), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(asking_enqueues_and_builds_nothing),
+        TEST(questions_are_answered_with_reasons),
+        TEST(structs_that_are_no_operation_are_refused),
+        TEST(bad_launches_enqueue_nothing),
+        TEST(overrides_show_in_the_choice),
+        TEST(empty_calls_give_only_an_event),
+        TEST(launches_are_counted_and_named_in_the_log),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
