@@ -1,0 +1,218 @@
+/* clattn bench: how fast, how right, how much memory. This file reads the command line and measures single shapes; the
+ * suites have files of their own. */
+#include "bench.h"
+#include "command.h"
+#include "plot.h"
+#include "progress.h"
+
+#include <clattn/variants.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char help[] =
+    "Usage: clattn bench [OP]... [KEY=VALUE]... [OPTION]...\n\n"
+    "Measures device time by events (the median of 20 runs of up to 20 calls), the errors against the oracle, the "
+    "peak\n"
+    "device memory of the process, and the share of what the device itself can do: of its copy bandwidth for softmax\n"
+    "and merges, of its multiply-add rate for the others.\n\n"
+    "  --suite NAME       seeds: unfused, host-tiled and fused attention at B8 H32 N2048 D64 (smaller where that does\n"
+    "                     not fit), and over N; softmax: long and short rows; attention: fused against unfused;\n"
+    "                     host: time that a call takes on the host, and time to the first result\n"
+    "  --shape SIZES      one shape: attention B,HQ,HKV,NQ,NK,D[,DV]; softmax family D0[,D1[,D2[,D3]]];\n"
+    "                     gemm [B,]M,N,K; attention_merge PARTS,B,H,N,DV; softmax_merge PARTS,D0[,D1...]\n"
+    "  --dtype D          f32, f16, bf16 or all; default f32\n"
+    "  KEY=VALUE          settings as in 'clattn run --help'\n"
+    "  --variant NAME, --parameters LIST   instead of the library's choice\n"
+    "  --vs VARIANT       measure this one too, in turn with the other, and print the ratio\n"
+    "  --seed N           of the random data; default 1\n"
+    "  --device D         a device's number, or a part of its name\n"
+    "  --json, --csv FILE, --plot FILE.svg   (with --shape of attention, a plot goes over N up to it)\n\n"
+    "Example: clattn bench attention --shape 1,8,8,1024,1024,64 causal=bottom_right --vs unfused\n";
+
+static const struct {
+    const char *name;
+    int (*run)(struct bench *bench);
+    bool needs_yardstick;
+} suites[] = {{"seeds", bench_suite_seeds, true},
+              {"softmax", bench_suite_softmax, true},
+              {"attention", bench_suite_attention, true},
+              {"host", bench_suite_host, false}};
+
+#define SUITE_COUNT (sizeof suites / sizeof *suites)
+
+const char *bench_variant_like(const struct bench *bench, const struct job *job, const char *start) {
+    for (size_t i = 0; i < clattn_variant_count(job->kind->op); i++) {
+        char reason[160] = "";
+        const char *name = clattn_variant_name(job->kind->op, i);
+        if (strncmp(name, start, strlen(start)) != 0)
+            continue;
+        clattn_variant_question(bench->machine.clattn, &job->op.head, name, reason, sizeof reason);
+        if (!reason[0])
+            return name;
+    }
+    return NULL;
+}
+
+int bench_add(struct bench *bench, struct result *result) {
+    report_rate(&bench->report, result);
+    return report_add(&bench->report, result) ? EXIT_OK : complain(EXIT_UNSUPPORTED, "out of host memory");
+}
+
+int bench_job(struct bench *bench, struct job *job, const char *variant, const char *rival) {
+    struct oracle oracle;
+    FORWARD(oracle_make(&oracle, job, BENCH_MULTIPLICATIONS));
+    const struct measure measure = {.machine = &bench->machine,
+                                    .job = job,
+                                    .oracle = &oracle,
+                                    .variant = variant,
+                                    .parameters = bench->arguments.parameters,
+                                    .rotate = true,
+                                    .with_p = true,
+                                    .plan = bench->plan};
+    struct result results[2];
+    int code = rival ? measure_pair(&measure, rival, results) : measure_variant(&measure, &results[0]);
+    for (int i = 0; i < (rival ? 2 : 1) && code == EXIT_OK; i++)
+        code = bench_add(bench, &results[i]);
+    oracle_free(&oracle);
+    return code;
+}
+
+int bench_case(struct bench *bench, const struct test_case *item, enum element element, const char *variant,
+               const char *rival) {
+    struct job job;
+    progress_show(bench->report.count, bench->report.count + 1, item->op);
+    int code = selection_make(item, element, bench->selection.seed, &bench->arguments.settings, &job);
+    if (code == EXIT_OK)
+        code = job_upload(&job, &bench->machine);
+    if (code == EXIT_OK)
+        code = bench_job(bench, &job, variant, rival);
+    job_release(&job);
+    progress_clear();
+    return code;
+}
+
+/* For a plot: the same attention with N halved again and again. */
+static int bench_lengths(struct bench *bench, const struct test_case *item, enum element element) {
+    int64_t dims[JOB_MAX_DIMS];
+    const size_t count = parse_integers(item->shape, dims, JOB_MAX_DIMS);
+    if (!bench->arguments.plot || strcmp(item->op, job_attention.name) != 0 || count < 6 || dims[3] != dims[4])
+        return bench_case(bench, item, element, bench->arguments.variant, bench->arguments.versus);
+    for (int64_t n = dims[3] / 8 > 128 ? dims[3] / 8
+                     : dims[3] < 128   ? dims[3]
+                                       : 128;
+         n <= dims[3]; n = n < dims[3] && 2 * n > dims[3] ? dims[3] : 2 * n) {
+        char shape[128];
+        int used = snprintf(shape, sizeof shape, "%lld,%lld,%lld,%lld,%lld,%lld", (long long)dims[0],
+                            (long long)dims[1], (long long)dims[2], (long long)n, (long long)n, (long long)dims[5]);
+        if (count == 7)
+            snprintf(shape + used, sizeof shape - (size_t)used, ",%lld", (long long)dims[6]);
+        const struct test_case shorter = {item->op, shape, item->settings, 0};
+        FORWARD(bench_case(bench, &shorter, element, bench->arguments.variant, bench->arguments.versus));
+    }
+    return EXIT_OK;
+}
+
+static int bench_shape(struct bench *bench) {
+    if (bench->selection.kind_count != 1)
+        return complain(EXIT_USAGE, "--shape wants one operation");
+    const struct test_case item = {bench->selection.kinds[0]->name, bench->arguments.shape, "", 0};
+    for (size_t e = 0; e < bench->selection.element_count; e++)
+        FORWARD(bench_lengths(bench, &item, bench->selection.elements[e]));
+    return EXIT_OK;
+}
+
+static int bench_defaults(struct bench *bench) {
+    const unsigned wanted = bench->cpu ? CASE_BENCH : CASE_BENCH | CASE_BENCH_GPU;
+    for (size_t i = 0; case_at(i); i++)
+        for (size_t e = 0; e < bench->selection.element_count; e++) {
+            const struct test_case *item = case_at(i);
+            const enum element element = bench->selection.elements[e];
+            if (item->suites & wanted && selection_holds(&bench->selection, item->op) &&
+                !(selection_is_redundant(item->op, element) && bench->selection.element_count > 1))
+                FORWARD(bench_case(bench, item, element, bench->arguments.variant, bench->arguments.versus));
+        }
+    return EXIT_OK;
+}
+
+static int plot(const struct bench *bench, const char *path) {
+    struct plot plot = {
+        .title = "clattn bench",
+        .x_label = "sequence length or row length",
+        .panel_count = 2,
+        .panels = {{.title = "Speed", .unit = "TFLOP/s"}, {.title = "Peak device memory", .unit = "MiB"}}};
+    bool bandwidth = bench->report.count > 0;
+    for (size_t i = 0; i < bench->report.count; i++)
+        bandwidth = bandwidth && bench->report.results[i].memory_bound;
+    if (bandwidth)
+        plot.panels[0].unit = "GB/s";
+    snprintf(plot.note, sizeof plot.note, "%s", bench->machine.entry.name);
+    for (size_t i = 0; i < bench->report.count; i++) {
+        const struct result *r = &bench->report.results[i];
+        char name[48];
+        if (r->median_s <= 0)
+            continue;
+        snprintf(name, sizeof name, "%.16s %.20s %s", r->op, r->variant, r->dtype);
+        plot_add(&plot.panels[0], name, r->size, (bandwidth ? r->bytes * 1e3 : r->flops) / r->median_s / 1e12);
+        plot_add(&plot.panels[1], name, r->size, (double)r->peak_device_bytes / 1048576);
+    }
+    return plot_write(&plot, path) ? EXIT_OK : complain(EXIT_USAGE, "--plot %s: %s", path, strerror(errno));
+}
+
+static int publish(struct bench *bench) {
+    const struct arguments *arguments = &bench->arguments;
+    if (arguments->json && !report_print_json(&bench->report, stdout))
+        return complain(EXIT_UNSUPPORTED, "out of host memory");
+    if (!arguments->json)
+        report_print_table(&bench->report, true, stdout);
+    if (arguments->csv && !report_write_csv(&bench->report, arguments->csv))
+        return complain(EXIT_USAGE, "--csv %s: %s", arguments->csv, strerror(errno));
+    if (arguments->plot)
+        FORWARD(plot(bench, arguments->plot));
+    return bench->report.failures ? EXIT_CHECK_FAILED : EXIT_OK;
+}
+
+static int execute(struct bench *bench, int (*run)(struct bench *bench), bool needs_yardstick) {
+    FORWARD(machine_open(bench->arguments.device, &bench->machine));
+    bench->cpu = bench->machine.entry.type & CL_DEVICE_TYPE_CPU;
+    bench->plan = timer_plan_for(bench->machine.entry.type);
+    bench->report.machine = &bench->machine;
+    bench->report.seed = bench->selection.seed;
+    if (needs_yardstick) {
+        progress_show(0, 1, "what the device can do");
+        FORWARD(yardstick_measure(&bench->machine, &bench->report.yardstick));
+        bench->report.has_yardstick = true;
+        progress_clear();
+    }
+    FORWARD(run(bench));
+    return publish(bench);
+}
+
+static int find_suite(const char *name, size_t *index) {
+    for (*index = 0; *index < SUITE_COUNT; ++*index)
+        if (strcmp(suites[*index].name, name) == 0)
+            return EXIT_OK;
+    return complain(EXIT_USAGE, "--suite %s is none of: seeds softmax attention host", name);
+}
+
+int command_bench(int argc, char **argv) {
+    static struct bench bench;
+    size_t suite = SUITE_COUNT;
+    FORWARD(arguments_parse(argc, argv, "suite shape dtype variant parameters vs seed device json csv plot",
+                            &bench.arguments));
+    if (bench.arguments.help)
+        return fputs(help, stdout), EXIT_OK;
+    if (bench.arguments.suite && bench.arguments.shape)
+        return complain(EXIT_USAGE, "--suite and --shape exclude each other");
+    if (bench.arguments.suite)
+        FORWARD(find_suite(bench.arguments.suite, &suite));
+    FORWARD(selection_take(&bench.arguments, "f32", &bench.selection));
+    int code;
+    if (suite < SUITE_COUNT)
+        code = execute(&bench, suites[suite].run, suites[suite].needs_yardstick);
+    else
+        code = execute(&bench, bench.arguments.shape ? bench_shape : bench_defaults, true);
+    report_free(&bench.report);
+    machine_close(&bench.machine);
+    return code;
+}

@@ -1,0 +1,218 @@
+/* clattn info: every device, what the library knows of it, and which variant each operation would run and why the
+ * better ones are refused. One JSON document is built; the text is printed from it, so that both say the same. */
+#include "arguments.h"
+#include "command.h"
+#include "job.h"
+
+#include <cjson/cJSON.h>
+#include <clattn/variants.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char help[] =
+    "Usage: clattn info [--json] [--device D]\n\n"
+    "Shows platforms and devices: driver, architecture, memory, sub-group back-end, capabilities and the outcome of\n"
+    "their self-tests, the variants that each operation would run on representative problems and why better ones are\n"
+    "refused, and where the program cache and the tuning database lie.\n\n"
+    "  --json       one JSON document\n"
+    "  --device D   only this device: its number, or a part of its name\n\n"
+    "Example: clattn info --json\n";
+
+/* One problem per operation that stands for its use. */
+static const struct {
+    const struct job_kind *kind;
+    const char *dims;
+} problems[] = {{&job_attention, "1,8,2,1024,1024,128"},
+                {&job_softmax, "256,1024"},
+                {&job_softmax, "16,65536"},
+                {&job_softmax_state, "256,1024"},
+                {&job_attention_merge, "2,1,8,256,64"},
+                {&job_softmax_merge, "2,4096"},
+                {&job_gemm, "512,512,512"}};
+
+static void describe_device(cJSON *object, const clattn_device_info *info) {
+    cJSON_AddStringToObject(object, "vendor", info->vendor);
+    cJSON_AddStringToObject(object, "driver", info->driver);
+    cJSON_AddStringToObject(object, "architecture", info->architecture);
+    cJSON_AddNumberToObject(object, "compute_units", info->compute_units);
+    cJSON_AddNumberToObject(object, "max_work_group_size", info->max_work_group_size);
+    cJSON_AddNumberToObject(object, "local_memory", (double)info->local_memory);
+    cJSON_AddNumberToObject(object, "global_memory", (double)info->global_memory);
+    cJSON_AddNumberToObject(object, "max_allocation", (double)info->max_allocation);
+    cJSON_AddStringToObject(object, "subgroup_backend", info->subgroup_backend);
+    cJSON_AddNumberToObject(object, "subgroup_size", info->subgroup_size);
+    cJSON_AddStringToObject(object, "capabilities", info->capabilities);
+    cJSON_AddStringToObject(object, "cache_dir", info->cache_dir);
+    cJSON_AddStringToObject(object, "tuning_db", info->tuning_db);
+}
+
+static void describe_self_tests(cJSON *object, const struct machine *machine) {
+    cJSON *tests = cJSON_AddObjectToObject(object, "self_tests");
+    for (size_t i = 0;; i++) {
+        const char *capability = NULL, *verdict = NULL;
+        if (clattn_capability_report(machine->clattn, i, 1, &capability, &verdict) != CLATTN_SUCCESS || !capability)
+            return;
+        cJSON_AddStringToObject(tests, capability, verdict);
+    }
+}
+
+static void describe_refusals(cJSON *choice, const struct job *job, const struct machine *machine, const char *chosen) {
+    cJSON *refused = cJSON_AddArrayToObject(choice, "refused");
+    for (size_t i = 0; i < clattn_variant_count(job->kind->op); i++) {
+        char reason[160] = "";
+        const char *name = clattn_variant_name(job->kind->op, i);
+        if (strcmp(name, chosen) == 0)
+            return;
+        clattn_variant_question(machine->clattn, &job->op.head, name, reason, sizeof reason);
+        cJSON *item = cJSON_CreateObject();
+        cJSON_AddStringToObject(item, "variant", name);
+        cJSON_AddStringToObject(item, "reason", reason);
+        cJSON_AddItemToArray(refused, item);
+    }
+}
+
+static cJSON *describe_choice(const struct job *job, const struct machine *machine) {
+    clattn_choice chosen = {.size = sizeof chosen};
+    char shape[96];
+    job->kind->describe(job, shape, sizeof shape);
+    cJSON *choice = cJSON_CreateObject();
+    cJSON_AddStringToObject(choice, "op", job->kind->name);
+    cJSON_AddStringToObject(choice, "shape", shape);
+    cJSON_AddStringToObject(choice, "dtype", element_name(job->tensors[0].host.element));
+    const clattn_status status = clattn_variant_choose(machine->clattn, &job->op.head, NULL, &chosen);
+    if (status != CLATTN_SUCCESS) {
+        cJSON_AddStringToObject(choice, "error", clattn_last_error());
+        chosen.variant[0] = '\0';
+    }
+    cJSON_AddStringToObject(choice, "variant", chosen.variant);
+    cJSON_AddStringToObject(choice, "name", chosen.name);
+    cJSON_AddStringToObject(choice, "parameters", chosen.parameters);
+    cJSON_AddStringToObject(choice, "tuning", chosen.source);
+    describe_refusals(choice, job, machine, chosen.variant);
+    return choice;
+}
+
+static void describe_choices(cJSON *object, const struct machine *machine) {
+    cJSON *choices = cJSON_AddArrayToObject(object, "choices");
+    for (size_t i = 0; i < sizeof problems / sizeof *problems; i++)
+        for (enum element e = ELEMENT_F32; e <= ELEMENT_BF16; e++) {
+            if (problems[i].kind == &job_softmax_merge && e != ELEMENT_F32)
+                continue;
+            struct job job;
+            struct settings none = {.count = 0};
+            struct job_shape shape = {.element = e, .blank = true};
+            shape.count = parse_integers(problems[i].dims, shape.dims, JOB_MAX_DIMS);
+            if (job_generate(&job, problems[i].kind, &shape, &none) == EXIT_OK && job_upload(&job, machine) == EXIT_OK)
+                cJSON_AddItemToArray(choices, describe_choice(&job, machine));
+            job_release(&job);
+        }
+}
+
+static const char *type_name(cl_device_type type) {
+    return type & CL_DEVICE_TYPE_GPU ? "GPU" : type & CL_DEVICE_TYPE_CPU ? "CPU" : "accelerator";
+}
+
+static cJSON *describe_entry(const struct device_entry *entry, size_t index) {
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddNumberToObject(object, "index", (double)index);
+    cJSON_AddStringToObject(object, "name", entry->name);
+    cJSON_AddStringToObject(object, "platform", entry->platform_name);
+    cJSON_AddStringToObject(object, "type", type_name(entry->type));
+    struct machine machine;
+    clattn_device_info info = {.size = sizeof info};
+    if (machine_open_entry(entry, &machine) == EXIT_OK &&
+        clattn_context_info(machine.clattn, &info) == CLATTN_SUCCESS) {
+        describe_device(object, &info);
+        describe_self_tests(object, &machine);
+        describe_choices(object, &machine);
+    } else {
+        cJSON_AddStringToObject(object, "error", clattn_last_error());
+    }
+    machine_close(&machine);
+    return object;
+}
+
+static const char *text_of(const cJSON *object, const char *key) {
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItem(object, key));
+    return text ? text : "";
+}
+
+static double number_of(const cJSON *object, const char *key) {
+    const cJSON *item = cJSON_GetObjectItem(object, key);
+    return cJSON_IsNumber(item) ? item->valuedouble : 0;
+}
+
+static void print_choice(const cJSON *choice) {
+    const cJSON *refused;
+    printf("    %-15s %-4s %-22s -> %s", text_of(choice, "op"), text_of(choice, "dtype"), text_of(choice, "shape"),
+           *text_of(choice, "variant") ? text_of(choice, "variant") : text_of(choice, "error"));
+    if (*text_of(choice, "parameters"))
+        printf(" (%s; tuning: %s)", text_of(choice, "parameters"), text_of(choice, "tuning"));
+    putchar('\n');
+    cJSON_ArrayForEach(refused, cJSON_GetObjectItem(choice, "refused")) {
+        printf("      not %s: %s\n", text_of(refused, "variant"), text_of(refused, "reason"));
+    }
+}
+
+static void print_device(const cJSON *device) {
+    const cJSON *item;
+    printf("[%g] %s (%s, %s)\n", number_of(device, "index"), text_of(device, "name"), text_of(device, "type"),
+           text_of(device, "platform"));
+    if (*text_of(device, "error")) {
+        printf("    cannot be used: %s\n", text_of(device, "error"));
+        return;
+    }
+    printf("    vendor %s, driver %s, architecture %s\n", text_of(device, "vendor"), text_of(device, "driver"),
+           text_of(device, "architecture"));
+    printf("    %g compute units, work-groups up to %g, %g KiB local memory, %.2f GiB memory, buffers up to %.2f GiB\n",
+           number_of(device, "compute_units"), number_of(device, "max_work_group_size"),
+           number_of(device, "local_memory") / 1024, number_of(device, "global_memory") / 1073741824,
+           number_of(device, "max_allocation") / 1073741824);
+    printf("    sub-groups: %s", text_of(device, "subgroup_backend"));
+    if (number_of(device, "subgroup_size") > 0)
+        printf(" of %g", number_of(device, "subgroup_size"));
+    printf("\n    capabilities: %s\n    self-tests:",
+           *text_of(device, "capabilities") ? text_of(device, "capabilities") : "none");
+    cJSON_ArrayForEach(item, cJSON_GetObjectItem(device, "self_tests")) {
+        printf(" %s %s%s", item->string, item->valuestring, item->next ? "," : "");
+    }
+    printf("\n    program cache: %s\n    tuning database: %s\n    would run:\n",
+           *text_of(device, "cache_dir") ? text_of(device, "cache_dir") : "off",
+           *text_of(device, "tuning_db") ? text_of(device, "tuning_db") : "none");
+    cJSON_ArrayForEach(item, cJSON_GetObjectItem(device, "choices")) {
+        print_choice(item);
+    }
+}
+
+static void print_json(const cJSON *root) {
+    char *text = cJSON_Print(root);
+    if (text)
+        puts(text);
+    cJSON_free(text);
+}
+
+int command_info(int argc, char **argv) {
+    struct arguments arguments;
+    struct device_entry entries[MACHINE_MAX_DEVICES], wanted = {.device = NULL};
+    FORWARD(arguments_parse(argc, argv, "json device", &arguments));
+    if (arguments.help)
+        return fputs(help, stdout), EXIT_OK;
+    if (arguments.word_count || arguments.settings.count)
+        return complain(EXIT_USAGE, "takes no operation and no settings");
+    if (arguments.device)
+        FORWARD(machine_find(arguments.device, &wanted));
+    const size_t count = machine_list(entries);
+    cJSON *root = cJSON_CreateObject();
+    cJSON_AddStringToObject(root, "version", clattn_version());
+    cJSON *devices = cJSON_AddArrayToObject(root, "devices");
+    for (size_t i = 0; i < count; i++)
+        if (!wanted.device || wanted.device == entries[i].device)
+            cJSON_AddItemToArray(devices, describe_entry(&entries[i], i));
+    const cJSON *device;
+    if (arguments.json)
+        print_json(root);
+    else
+        cJSON_ArrayForEach(device, devices) print_device(device);
+    cJSON_Delete(root);
+    return count ? EXIT_OK : complain(EXIT_UNSUPPORTED, "there is no OpenCL device");
+}

@@ -1,0 +1,203 @@
+/* What all operations share: tensors, views, buffers, launches. */
+#include "job.h"
+#include "command.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct job_kind *const kinds[] = {
+    &job_attention, &job_attention_merge, &job_softmax,       &job_log_softmax,
+    &job_logsumexp, &job_softmax_state,   &job_softmax_merge, &job_gemm};
+
+const struct job_kind *job_kind_at(size_t index) {
+    return index < sizeof kinds / sizeof *kinds ? kinds[index] : NULL;
+}
+
+const struct job_kind *job_kind_named(const char *name) {
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(kinds[i]->name, name) == 0)
+            return kinds[i];
+    return NULL;
+}
+
+/* ---- making ------------------------------------------------------------------------------------------------------ */
+
+void job_start(struct job *job, const struct job_kind *kind) {
+    memset(job, 0, sizeof *job);
+    job->kind = kind;
+}
+
+/* layout=bshd: the host array is [B,N,H,D], the view [B,H,N,D]. */
+static void set_view(const struct job *job, struct job_tensor *tensor) {
+    const struct array *host = &tensor->host;
+    if (host->rank < 1 || host->rank > CLATTN_MAX_RANK || !element_is_float(host->element))
+        return;
+    tensor->view = clattn_tensor_dense(NULL, element_dtype(host->element), host->rank, host->dims);
+    if (job->sequence_first && host->rank == 4) {
+        clattn_tensor *view = &tensor->view;
+        const int64_t n = view->dims[1], n_stride = view->strides[1];
+        view->dims[1] = view->dims[2];
+        view->strides[1] = view->strides[2];
+        view->dims[2] = n;
+        view->strides[2] = n_stride;
+    }
+}
+
+int job_add(struct job *job, const char *name, bool output, struct array *array) {
+    if (job->count == JOB_MAX_TENSORS || strlen(name) >= sizeof job->tensors->name || job_find(job, name)) {
+        array_free(array);
+        return complain(EXIT_USAGE, "%s: too many tensors, or a name too long or repeated", name);
+    }
+    struct job_tensor *tensor = &job->tensors[job->count++];
+    *tensor = (struct job_tensor){.output = output, .host = *array};
+    strcpy(tensor->name, name);
+    *array = (struct array){.data = NULL};
+    set_view(job, tensor);
+    return EXIT_OK;
+}
+
+static int complain_memory(const char *name) {
+    return complain(EXIT_UNSUPPORTED, "%s: out of host memory, or impossible dimensions", name);
+}
+
+/* As they lie in the host array. */
+static void order_dims(const struct job *job, int rank, const int64_t *dims, int64_t *stored) {
+    memcpy(stored, dims, (size_t)rank * sizeof *dims);
+    if (job->sequence_first && rank == 4) {
+        stored[1] = dims[2];
+        stored[2] = dims[1];
+    }
+}
+
+int job_add_random(struct job *job, const char *name, const struct job_shape *shape, int rank, const int64_t *dims) {
+    int64_t stored[ARRAY_MAX_RANK];
+    struct array array;
+    order_dims(job, rank, dims, stored);
+    if (!array_make(&array, shape->element, rank, stored))
+        return complain_memory(name);
+    /* the tensors of a job, and equal tensors of jobs with other seeds, differ */
+    if (!shape->blank)
+        array_fill_normal(&array, shape->seed * JOB_MAX_TENSORS + job->count);
+    return job_add(job, name, false, &array);
+}
+
+int job_add_output(struct job *job, const char *name, enum element element, int rank, const int64_t *dims) {
+    int64_t stored[ARRAY_MAX_RANK];
+    struct array array;
+    order_dims(job, rank, dims, stored);
+    if (!array_make(&array, element, rank, stored))
+        return complain_memory(name);
+    array_poison(&array);
+    return job_add(job, name, true, &array);
+}
+
+struct job_tensor *job_find(const struct job *job, const char *name) {
+    for (size_t i = 0; i < job->count; i++)
+        if (strcmp(job->tensors[i].name, name) == 0)
+            return (struct job_tensor *)&job->tensors[i];
+    return NULL;
+}
+
+clattn_tensor job_view(const struct job *job, const char *name) {
+    const struct job_tensor *tensor = job_find(job, name);
+    return tensor ? tensor->view : (clattn_tensor){.memory = {.kind = CLATTN_MEMORY_NONE}};
+}
+
+int job_take_layout(struct job *job, struct settings *settings) {
+    int choice = 0;
+    FORWARD(settings_choice(settings, "layout", "bhsd bshd", &choice));
+    job->sequence_first = choice == 1;
+    for (size_t i = 0; i < job->count; i++)
+        set_view(job, &job->tensors[i]);
+    return EXIT_OK;
+}
+
+int job_take_out_element(struct job *job, struct settings *settings, const char *like, enum element *out) {
+    int choice = (int)job_find(job, like)->host.element;
+    FORWARD(settings_choice(settings, "out_dtype", "f32 f16 bf16", &choice));
+    *out = (enum element)choice;
+    return EXIT_OK;
+}
+
+int job_require(const struct job *job, const char *name, int rank) {
+    const struct job_tensor *tensor = job_find(job, name);
+    if (!tensor)
+        return complain(EXIT_USAGE, "%s wants a tensor '%s'", job->kind->name, name);
+    if (!element_is_float(tensor->host.element))
+        return complain(EXIT_USAGE, "%s: element type %s, want f32, f16 or bf16", name,
+                        element_name(tensor->host.element));
+    if (rank ? tensor->host.rank != rank : tensor->host.rank < 1 || tensor->host.rank > CLATTN_MAX_RANK)
+        return complain(EXIT_USAGE, "%s: %d dimensions, want %s%d", name, tensor->host.rank, rank ? "" : "1 to ",
+                        rank ? rank : CLATTN_MAX_RANK);
+    return EXIT_OK;
+}
+
+int job_generate(struct job *job, const struct job_kind *kind, const struct job_shape *shape,
+                 struct settings *settings) {
+    job_start(job, kind);
+    for (size_t i = 0; i < shape->count; i++)
+        if (shape->dims[i] < 0)
+            return complain(EXIT_USAGE, "%s: a size of %lld", kind->name, (long long)shape->dims[i]);
+    FORWARD(kind->generate(job, shape, settings));
+    return job_arrange(job, settings);
+}
+
+int job_arrange(struct job *job, struct settings *settings) {
+    FORWARD(job->kind->arrange(job, settings));
+    FORWARD(settings_refuse_unknown(settings, job->kind->name));
+    job->kind->bind(job);
+    return EXIT_OK;
+}
+
+void job_release(struct job *job) {
+    for (size_t i = 0; i < job->count; i++) {
+        array_free(&job->tensors[i].host);
+        array_free(&job->tensors[i].result);
+        if (job->tensors[i].buffer)
+            clReleaseMemObject(job->tensors[i].buffer);
+    }
+    if (job->workspace)
+        clReleaseMemObject(job->workspace);
+    job->workspace = NULL;
+    job->count = 0;
+}
+
+double job_bytes(const struct job *job) {
+    double bytes = 0;
+    for (size_t i = 0; i < job->count; i++)
+        bytes += (double)array_bytes(&job->tensors[i].host);
+    return bytes;
+}
+
+/* ---- for the kinds ----------------------------------------------------------------------------------------------- */
+
+double job_value(const struct job_tensor *tensor, const struct array *array, int64_t index) {
+    const clattn_tensor *view = &tensor->view;
+    int64_t at = view->offset;
+    for (int d = view->rank - 1; d >= 0; d--) {
+        at += index % view->dims[d] * view->strides[d];
+        index /= view->dims[d];
+    }
+    return array_get(array, (size_t)at);
+}
+
+const double *job_slice(struct job_cache *cache, size_t slot, const struct job_tensor *tensor, int64_t first,
+                        int64_t count) {
+    double **values = &cache->slots[slot].values;
+    if (*values && cache->slots[slot].first == first && cache->slots[slot].count == count)
+        return *values;
+    free(*values);
+    *values = malloc((size_t)(count ? count : 1) * sizeof **values);
+    for (int64_t i = 0; *values && i < count; i++)
+        (*values)[i] = job_value(tensor, &tensor->host, first + i);
+    cache->slots[slot].first = first;
+    cache->slots[slot].count = count;
+    return *values;
+}
+
+void job_cache_free(struct job_cache *cache) {
+    for (size_t i = 0; i < JOB_CACHE_SLOTS; i++)
+        free(cache->slots[i].values);
+    *cache = (struct job_cache){.slots = {{.values = NULL}}};
+}

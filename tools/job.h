@@ -1,0 +1,168 @@
+/* A job is one operation with real tensors: made from files or from generated data, uploaded, launched, read back and
+ * compared. The commands see only jobs; what differs between operations is in one job_kind each. */
+#ifndef TOOLS_JOB_H
+#define TOOLS_JOB_H
+
+#include "array.h"
+#include "machine.h"
+#include "settings.h"
+
+#define JOB_MAX_PARTS 32 /* operands of a merge */
+#define JOB_MAX_TENSORS (2 * JOB_MAX_PARTS + 2)
+#define JOB_MAX_OUTPUTS 2
+#define JOB_MAX_DIMS 8 /* numbers of a --shape */
+
+struct job;
+struct job_cache;
+
+/* What generated data is made of. */
+struct job_shape {
+    int64_t dims[JOB_MAX_DIMS]; /* the numbers of --shape */
+    size_t count;
+    enum element element;
+    uint64_t seed;
+    bool blank; /* zeros will do */
+};
+
+struct job_tensor {
+    char name[16];
+    bool output;
+    struct array host;   /* what lies in the buffer before a launch; NaN in outputs that are not read */
+    struct array result; /* outputs: what job_read found */
+    clattn_tensor view;  /* of the buffer, as the library sees it; of the host array without its memory */
+    cl_mem buffer;
+};
+
+/* Where the rows of an operation's result lie: element c of row r of an output of width w has the logical index
+ * (r / inner * w + c) * inner + r % inner. */
+struct job_rows {
+    int64_t count, inner;
+    int64_t widths[JOB_MAX_OUTPUTS]; /* per output tensor, in their order */
+    double cost;                     /* multiplications that the oracle needs for a row */
+    double size;                     /* what a plot has as its x axis: keys, columns */
+};
+
+struct job_kind {
+    const char *name;  /* "attention" */
+    const char *shape; /* what --shape means */
+    clattn_op_kind op;
+    int variety; /* tells kinds apart that share code */
+    bool memory_bound;
+
+    /* Adds random inputs of the sizes of --shape; an exit code. */
+    int (*generate)(struct job *job, const struct job_shape *shape, struct settings *settings);
+    /* Checks the inputs' ranks, takes the settings, adds the outputs; an exit code. */
+    int (*arrange)(struct job *job, struct settings *settings);
+    /* Puts the tensors' views into the operation. */
+    void (*bind)(struct job *job);
+    clattn_status (*call)(clattn_context *context, const clattn_op *op, const clattn_launch *launch);
+
+    struct job_rows (*rows)(const struct job *job);
+    /* The values of a row of all outputs, one after another: by the oracle and by the plain version. */
+    bool (*reference)(const struct job *job, struct job_cache *cache, int64_t row, double *want, double *plain);
+    double (*flops)(const struct job *job);
+    void (*describe)(const struct job *job, char *text, size_t size);
+};
+
+struct job {
+    const struct job_kind *kind;
+    union {
+        clattn_op head;
+        clattn_attention_op attention;
+        clattn_attention_merge_op attention_merge;
+        clattn_softmax_op softmax;
+        clattn_softmax_merge_op softmax_merge;
+        clattn_gemm_op gemm;
+    } op;
+    clattn_tensor parts[2][JOB_MAX_PARTS];
+    struct job_tensor tensors[JOB_MAX_TENSORS];
+    size_t count;
+    bool sequence_first; /* layout=bshd: 4-d host arrays are [B,N,H,D] */
+    cl_mem workspace;
+    size_t workspace_bytes;
+};
+
+extern const struct job_kind job_attention, job_attention_merge, job_softmax, job_log_softmax, job_logsumexp,
+    job_softmax_state, job_softmax_merge, job_gemm;
+
+/* NULL past the last. */
+const struct job_kind *job_kind_at(size_t index);
+const struct job_kind *job_kind_named(const char *name);
+
+/* ---- making ------------------------------------------------------------------------------------------------------ */
+
+void job_start(struct job *job, const struct job_kind *kind);
+
+/* Takes over the array's data in every case. */
+int job_add(struct job *job, const char *name, bool output, struct array *array);
+int job_add_random(struct job *job, const char *name, const struct job_shape *shape, int rank, const int64_t *dims);
+/* Poisoned with NaN. */
+int job_add_output(struct job *job, const char *name, enum element element, int rank, const int64_t *dims);
+struct job_tensor *job_find(const struct job *job, const char *name); /* NULL where absent */
+/* The views of a tensor that may be absent. */
+clattn_tensor job_view(const struct job *job, const char *name);
+
+/* The setting layout=bhsd|bshd, for all tensors added before and after. */
+int job_take_layout(struct job *job, struct settings *settings);
+/* The setting out_dtype, else the dtype of the named tensor. */
+int job_take_out_element(struct job *job, struct settings *settings, const char *like, enum element *out);
+/* A float tensor of that many dimensions must be there: an exit code. rank 0 allows any. */
+int job_require(const struct job *job, const char *name, int rank);
+
+/* Generates the inputs, and arranges. */
+int job_generate(struct job *job, const struct job_kind *kind, const struct job_shape *shape,
+                 struct settings *settings);
+/* Outputs and operation from the inputs and settings; refuses settings that the operation does not know. */
+int job_arrange(struct job *job, struct settings *settings);
+void job_release(struct job *job);
+
+/* ---- running ----------------------------------------------------------------------------------------------------- */
+
+/* Makes the buffers. */
+int job_upload(struct job *job, const struct machine *machine);
+/* Writes every tensor's initial content again. */
+int job_reset(struct job *job, const struct machine *machine);
+/* Another workspace where the variant needs a larger one. */
+int job_prepare(struct job *job, const struct machine *machine, const char *variant, const char *parameters);
+int job_launch(struct job *job, const struct machine *machine, const char *variant, const char *parameters,
+               cl_event *event);
+/* Reads the outputs; waits. */
+int job_read(struct job *job, const struct machine *machine);
+
+/* Further sets of buffers with the same content; job_use_set binds one of them (set 0 is the job's own). */
+struct job_sets {
+    size_t count;
+    cl_mem (*buffers)[JOB_MAX_TENSORS]; /* of sets 1... */
+    cl_mem own[JOB_MAX_TENSORS];
+};
+int job_sets_make(struct job_sets *sets, struct job *job, const struct machine *machine, size_t count);
+void job_use_set(struct job *job, const struct job_sets *sets, size_t index);
+void job_sets_release(struct job_sets *sets, struct job *job);
+
+/* Bytes of all tensors, inputs once and outputs once. */
+double job_bytes(const struct job *job);
+
+/* Attention: row `row` of o and lse as by reference(), and its probabilities. */
+bool job_attention_row(const struct job *job, struct job_cache *cache, int64_t row, double *want, double *plain,
+                       double *want_p, double *plain_p);
+
+/* ---- for the kinds ----------------------------------------------------------------------------------------------- */
+
+/* Logical element of a tensor's host array, or of its result. */
+double job_value(const struct job_tensor *tensor, const struct array *array, int64_t index);
+
+/* Oracles read whole slices in double; the last slice of each name is kept. */
+#define JOB_CACHE_SLOTS 4
+struct job_cache {
+    struct {
+        int64_t first, count;
+        double *values; /* NULL: empty */
+    } slots[JOB_CACHE_SLOTS];
+};
+/* `count` logical elements of a tensor from `first`; NULL where memory is short. Kept until another slice is asked for
+ * in that slot. */
+const double *job_slice(struct job_cache *cache, size_t slot, const struct job_tensor *tensor, int64_t first,
+                        int64_t count);
+void job_cache_free(struct job_cache *cache);
+
+#endif

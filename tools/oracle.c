@@ -1,0 +1,276 @@
+/* Chooses rows, asks the oracle and the plain version for them, and holds results against both. */
+#include "oracle.h"
+#include "command.h"
+
+#include <math.h>
+#include <reference.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MIN_ROWS 64
+#define RANDOM_ROWS 32
+#define P_ROWS 16
+#define P_SLICES 16
+
+static int by_row(const void *a, const void *b) {
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static size_t sort_unique(int64_t *rows, size_t count) {
+    size_t kept = 0;
+    qsort(rows, count, sizeof *rows, by_row);
+    for (size_t i = 0; i < count; i++)
+        if (kept == 0 || rows[kept - 1] != rows[i])
+            rows[kept++] = rows[i];
+    return kept;
+}
+
+static void add_row(int64_t *rows, size_t *count, int64_t row, int64_t total) {
+    if (row >= 0 && row < total)
+        rows[(*count)++] = row;
+}
+
+/* The first, the last, those round multiples of the usual tile sizes from both ends, then evenly spread ones whose
+ * remainders differ. */
+static size_t choose_rows(int64_t *rows, size_t limit, int64_t total) {
+    static const int64_t edges[] = {0, 1, 7, 8, 15, 16, 31, 32, 63, 64, 127, 128, 255, 256};
+    size_t count = 0;
+    if (total <= (int64_t)limit) {
+        for (int64_t row = 0; row < total; row++)
+            rows[count++] = row;
+        return count;
+    }
+    for (size_t i = 0; i < sizeof edges / sizeof *edges; i++) {
+        add_row(rows, &count, edges[i], total);
+        add_row(rows, &count, total - 1 - edges[i], total);
+    }
+    for (uint64_t i = 0; count < limit; i++) {
+        /* uniform in (0,1): the normal's own generator is enough of a source of chance */
+        const double u = 0.5 * (1 + erf(reference_normal(i, 7) * 0.7071067811865476));
+        add_row(rows, &count, (int64_t)(u * (double)total), total);
+    }
+    return sort_unique(rows, count);
+}
+
+static bool allocate(struct oracle *oracle, const struct job_rows *shape) {
+    for (size_t k = 0; k < JOB_MAX_OUTPUTS; k++) {
+        const size_t values = oracle->count * (size_t)shape->widths[k] + 1;
+        oracle->want[k] = malloc(values * sizeof(double));
+        oracle->plain[k] = malloc(values * sizeof(double));
+        if (!oracle->want[k] || !oracle->plain[k])
+            return false;
+    }
+    return true;
+}
+
+static bool ask(struct oracle *oracle, const struct job *job, const struct job_rows *shape) {
+    const size_t width = (size_t)(shape->widths[0] + shape->widths[1]);
+    double *values = malloc((2 * width + 1) * sizeof *values);
+    struct job_cache cache = {.slots = {{.values = NULL}}};
+    bool done = values != NULL;
+    for (size_t r = 0; r < oracle->count && done; r++) {
+        done = job->kind->reference(job, &cache, oracle->rows[r], values, values + width);
+        for (size_t k = 0, at = 0; k < JOB_MAX_OUTPUTS; at += (size_t)shape->widths[k++]) {
+            const size_t w = (size_t)shape->widths[k];
+            memcpy(oracle->want[k] + r * w, values + at, w * sizeof *values);
+            memcpy(oracle->plain[k] + r * w, values + width + at, w * sizeof *values);
+        }
+    }
+    for (size_t k = 0; k < JOB_MAX_OUTPUTS; k++)
+        oracle->plain_error[k] =
+            reference_plain_error((int64_t)oracle->count * shape->widths[k], oracle->want[k], oracle->plain[k]);
+    job_cache_free(&cache);
+    free(values);
+    return done;
+}
+
+/* Probabilities of rows spread over the chosen ones. */
+static bool ask_p(struct oracle *oracle, const struct job *job) {
+    const size_t keys = (size_t)job->op.attention.k.dims[2], dv = (size_t)job->op.attention.v.dims[3];
+    oracle->p.count = oracle->count < P_ROWS ? oracle->count : P_ROWS;
+    oracle->p.rows = malloc((oracle->p.count + 1) * sizeof *oracle->p.rows);
+    oracle->p.want = malloc((oracle->p.count * keys + 1) * sizeof(double));
+    oracle->p.plain = malloc((oracle->p.count * keys + 1) * sizeof(double));
+    double *values = malloc(2 * (dv + 1) * sizeof *values);
+    struct job_cache cache = {.slots = {{.values = NULL}}};
+    bool done = oracle->p.rows && oracle->p.want && oracle->p.plain && values;
+    for (size_t r = 0; r < oracle->p.count && done; r++) {
+        oracle->p.rows[r] = oracle->rows[oracle->count - 1 - r * (oracle->count - 1) / P_ROWS];
+        done = job_attention_row(job, &cache, oracle->p.rows[r], values, values + dv + 1, oracle->p.want + r * keys,
+                                 oracle->p.plain + r * keys);
+    }
+    if (done)
+        oracle->p.plain_error =
+            reference_plain_error((int64_t)(oracle->p.count * keys), oracle->p.want, oracle->p.plain);
+    job_cache_free(&cache);
+    free(values);
+    return done;
+}
+
+int oracle_make(struct oracle *oracle, const struct job *job, double multiplications) {
+    const struct job_rows shape = job->kind->rows(job);
+    *oracle = (struct oracle){.count = 0};
+    const double affordable = multiplications / (shape.cost + 1);
+    size_t limit = affordable > MIN_ROWS + RANDOM_ROWS ? (size_t)affordable : MIN_ROWS + RANDOM_ROWS;
+    if ((int64_t)limit > shape.count)
+        limit = (size_t)shape.count;
+    oracle->rows = malloc((limit + MIN_ROWS) * sizeof *oracle->rows);
+    if (oracle->rows)
+        oracle->count = choose_rows(oracle->rows, limit, shape.count);
+    oracle->all = (int64_t)oracle->count == shape.count;
+    if (!oracle->rows || !allocate(oracle, &shape) || !ask(oracle, job, &shape) ||
+        (job->kind->op == CLATTN_OP_ATTENTION && oracle->count && !ask_p(oracle, job))) {
+        oracle_free(oracle);
+        return complain(EXIT_UNSUPPORTED, "%s: out of host memory for the oracle", job->kind->name);
+    }
+    return EXIT_OK;
+}
+
+void oracle_free(struct oracle *oracle) {
+    for (size_t k = 0; k < JOB_MAX_OUTPUTS; k++) {
+        free(oracle->want[k]);
+        free(oracle->plain[k]);
+    }
+    free(oracle->rows);
+    free(oracle->p.rows);
+    free(oracle->p.want);
+    free(oracle->p.plain);
+    *oracle = (struct oracle){.count = 0};
+}
+
+static struct job_tensor *output_at(const struct job *job, size_t index) {
+    for (size_t i = 0; i < job->count; i++)
+        if (job->tensors[i].output && index-- == 0)
+            return (struct job_tensor *)&job->tensors[i];
+    return NULL;
+}
+
+static void note(struct errors *errors, const struct reference_error *found, const char *what) {
+    errors->max_abs = fmax(errors->max_abs, found->largest);
+    errors->max_rel = fmax(errors->max_rel, found->relative);
+    if (!found->bad)
+        return;
+    if (errors->ok)
+        snprintf(errors->why, sizeof errors->why,
+                 "%s: %lld of %lld over the bound, the first is %g instead of %g (bound %.3g)", what,
+                 (long long)found->bad, (long long)found->count, found->got, found->want, found->bound);
+    errors->ok = false;
+}
+
+void oracle_compare(const struct oracle *oracle, const struct job *job, struct errors *errors) {
+    const struct job_rows shape = job->kind->rows(job);
+    *errors = (struct errors){.p_error = NAN, .difference = NAN, .ok = true};
+    for (size_t k = 0; k < JOB_MAX_OUTPUTS && output_at(job, k); k++) {
+        const struct job_tensor *tensor = output_at(job, k);
+        struct reference_error found = {.count = 0};
+        for (size_t r = 0; r < oracle->count; r++)
+            for (int64_t c = 0; c < shape.widths[k]; c++) {
+                const int64_t row = oracle->rows[r], inner = shape.inner;
+                const double got =
+                    job_value(tensor, &tensor->result, (row / inner * shape.widths[k] + c) * inner + row % inner);
+                reference_compare(&found, 1, &got, &oracle->want[k][(int64_t)r * shape.widths[k] + c],
+                                  oracle->plain_error[k], tensor->view.dtype);
+            }
+        note(errors, &found, tensor->name);
+    }
+}
+
+void oracle_take_results(struct job *job, struct array results[JOB_MAX_OUTPUTS]) {
+    for (size_t k = 0; k < JOB_MAX_OUTPUTS; k++) {
+        struct job_tensor *tensor = output_at(job, k);
+        results[k] = tensor ? tensor->result : (struct array){.data = NULL};
+        if (tensor)
+            tensor->result = (struct array){.data = NULL};
+    }
+}
+
+void oracle_put_results(struct job *job, struct array results[JOB_MAX_OUTPUTS]) {
+    for (size_t k = 0; k < JOB_MAX_OUTPUTS && output_at(job, k); k++) {
+        array_free(&output_at(job, k)->result);
+        output_at(job, k)->result = results[k];
+    }
+}
+
+void oracle_compare_other(const struct oracle *oracle, const struct job *job, const struct array other[JOB_MAX_OUTPUTS],
+                          struct errors *errors) {
+    const struct errors before = *errors;
+    errors->difference = 0;
+    for (size_t k = 0; k < JOB_MAX_OUTPUTS && output_at(job, k); k++) {
+        const struct job_tensor *tensor = output_at(job, k);
+        struct reference_error found = {.count = 0};
+        for (size_t i = 0; i < tensor->result.count; i++) {
+            const double got = array_get(&tensor->result, i), want = array_get(&other[k], i);
+            /* twice the allowed error of each: reference_compare doubles, and adds one of the two ulps */
+            const double allowed = 2 * oracle->plain_error[k] + reference_ulp(tensor->view.dtype, want) / 2;
+            reference_compare(&found, 1, &got, &want, allowed, tensor->view.dtype);
+        }
+        note(errors, &found, "against the fma variant");
+        errors->difference = fmax(errors->difference, found.largest);
+    }
+    errors->max_abs = before.max_abs;
+    errors->max_rel = before.max_rel;
+}
+
+/* ---- P ----------------------------------------------------------------------------------------------------------- */
+
+/* V with a one where key j meets column j - first. */
+static int write_identity(const struct job *job, const struct machine *machine, int64_t first) {
+    const struct job_tensor *v = job_find(job, "v");
+    struct array identity;
+    if (!array_make(&identity, v->host.element, v->host.rank, v->host.dims))
+        return complain(EXIT_UNSUPPORTED, "v: out of host memory");
+    const int64_t keys = v->view.dims[2], dv = v->view.dims[3], heads = v->view.dims[0] * v->view.dims[1];
+    for (int64_t h = 0; h < heads; h++)
+        for (int64_t c = 0; c < dv && first + c < keys; c++)
+            array_set(&identity,
+                      (size_t)(h / v->view.dims[1] * v->view.strides[0] + h % v->view.dims[1] * v->view.strides[1] +
+                               (first + c) * v->view.strides[2] + c),
+                      1);
+    const cl_int error = clEnqueueWriteBuffer(machine->queue, v->buffer, CL_TRUE, 0, array_bytes(&identity),
+                                              identity.data, 0, NULL, NULL);
+    array_free(&identity);
+    return error == CL_SUCCESS ? EXIT_OK : complain(EXIT_UNSUPPORTED, "v: OpenCL error %d", error);
+}
+
+static void compare_slice(const struct oracle *oracle, const struct job *job, int64_t first,
+                          struct reference_error *found) {
+    const struct job_tensor *o = job_find(job, "o");
+    const int64_t keys = job->op.attention.k.dims[2], dv = job->op.attention.v.dims[3];
+    for (size_t r = 0; r < oracle->p.count; r++)
+        for (int64_t c = 0; c < dv && first + c < keys; c++) {
+            const double got = job_value(o, &o->result, oracle->p.rows[r] * dv + c);
+            reference_compare(found, 1, &got, &oracle->p.want[(int64_t)r * keys + first + c], oracle->p.plain_error,
+                              o->view.dtype);
+        }
+}
+
+int oracle_compare_p(const struct oracle *oracle, struct job *job, const struct machine *machine, const char *variant,
+                     const char *parameters, struct errors *errors) {
+    if (job->kind->op != CLATTN_OP_ATTENTION || oracle->p.count == 0)
+        return EXIT_OK;
+    const int64_t keys = job->op.attention.k.dims[2], dv = job->op.attention.v.dims[3];
+    const int64_t slices = dv ? (keys + dv - 1) / dv : 0;
+    const int64_t stride = slices > P_SLICES ? (slices + P_SLICES - 1) / P_SLICES : 1;
+    struct reference_error found = {.count = 0};
+    int code = EXIT_OK;
+    for (int64_t s = 0; s < slices && code == EXIT_OK; s += stride) {
+        code = write_identity(job, machine, s * dv);
+        if (code == EXIT_OK)
+            code = job_launch(job, machine, variant, parameters, NULL);
+        if (code == EXIT_OK)
+            code = job_read(job, machine);
+        if (code == EXIT_OK)
+            compare_slice(oracle, job, s * dv, &found);
+    }
+    const double max_abs = errors->max_abs, max_rel = errors->max_rel;
+    note(errors, &found, "P");
+    errors->max_abs = max_abs;
+    errors->max_rel = max_rel;
+    errors->p_error = found.largest;
+    const struct job_tensor *v = job_find(job, "v");
+    if (array_bytes(&v->host))
+        clEnqueueWriteBuffer(machine->queue, v->buffer, CL_TRUE, 0, array_bytes(&v->host), v->host.data, 0, NULL, NULL);
+    return code;
+}

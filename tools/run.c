@@ -1,0 +1,208 @@
+/* clattn run: one operation on tensors from .npy files, its outputs written back as such. */
+#include "arguments.h"
+#include "command.h"
+#include "job.h"
+#include "npy.h"
+#include "oracle.h"
+#include "report.h"
+
+#include <cjson/cJSON.h>
+#include <clattn/variants.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char help[] =
+    "Usage: clattn run OP [KEY=VALUE]... [--in NAME=FILE.npy]... [--out NAME=FILE.npy]... [OPTION]...\n\n"
+    "Operations, their tensors and settings:\n"
+    "  attention        in q k v, out o lse; causal=none|bottom_right|top_left diagonal= scale= layout=bhsd|bshd\n"
+    "  attention_merge  in o0 lse0 o1 lse1 ..., out o lse; layout=\n"
+    "  softmax, log_softmax, logsumexp   in x, out y; axis= empty_rows=nan|zero\n"
+    "  softmax_state    in x, out m l; axis=\n"
+    "  softmax_merge    in m0 l0 m1 l1 ..., out m l\n"
+    "  gemm             in a b (c), out c; transpose_a= transpose_b= alpha= beta=\n"
+    "  all: dtype=f32|f16|bf16 converts the float inputs first; out_dtype= of the main output (default: the "
+    "inputs')\n\n"
+    "Files hold <f4, <f2 or bf16 (as <u2, or with the descriptor bfloat16), in C or Fortran order.\n"
+    "Without --out nothing is written.\n\n"
+    "  --variant NAME      this variant, not the library's choice\n"
+    "  --parameters LIST   block_m=64,block_n=32 and so on\n"
+    "  --check             compare with the double-precision oracle; exit status 1 where it is wrong\n"
+    "  --device D          a device's number, or a part of its name\n"
+    "  --json              one JSON document\n\n"
+    "Example:\n"
+    "  clattn run attention causal=bottom_right --in q=q.npy --in k=k.npy --in v=v.npy --out o=o.npy --check\n";
+
+/* What the oracle may cost: a second or two. */
+#define ORACLE_MULTIPLICATIONS 1e9
+
+static int take_dtype(struct arguments *arguments, bool *convert, enum element *out) {
+    const char *text = settings_text(&arguments->settings, "dtype");
+    if (text && arguments->dtype)
+        return complain(EXIT_USAGE, "dtype is given twice");
+    text = text ? text : arguments->dtype;
+    *convert = text != NULL;
+    if (text && !element_named(text, out))
+        return complain(EXIT_USAGE, "dtype=%s is none of: f32 f16 bf16", text);
+    return EXIT_OK;
+}
+
+/* Statistics stay in fp32 whatever the dtype. */
+static bool is_statistic(const char *name) {
+    return strncmp(name, "lse", 3) == 0 || name[0] == 'm' || name[0] == 'l';
+}
+
+static int load_input(struct job *job, const struct file_argument *file, bool convert, enum element element) {
+    char reason[NPY_REASON_SIZE];
+    struct array array;
+    if (!npy_read(file->path, &array, reason))
+        return complain(EXIT_USAGE, "%s=%s: %s", file->name, file->path, reason);
+    if (convert && element_is_float(array.element) && !is_statistic(file->name) && !array_convert(&array, element)) {
+        array_free(&array);
+        return complain(EXIT_UNSUPPORTED, "%s: out of host memory", file->name);
+    }
+    return job_add(job, file->name, false, &array);
+}
+
+static int load(struct job *job, struct arguments *arguments) {
+    bool convert;
+    enum element element = ELEMENT_F32;
+    FORWARD(take_dtype(arguments, &convert, &element));
+    for (size_t i = 0; i < arguments->in_count; i++)
+        FORWARD(load_input(job, &arguments->in[i], convert, element));
+    const size_t inputs = job->count;
+    FORWARD(job_arrange(job, &arguments->settings));
+    for (size_t i = 0; i < arguments->out_count; i++) {
+        const struct job_tensor *tensor = job_find(job, arguments->out[i].name);
+        if (!tensor || !tensor->output)
+            return complain(EXIT_USAGE, "%s has no output '%s'", job->kind->name, arguments->out[i].name);
+    }
+    return inputs ? EXIT_OK : complain(EXIT_USAGE, "%s wants --in", job->kind->name);
+}
+
+static int write_outputs(const struct job *job, const struct arguments *arguments) {
+    char reason[NPY_REASON_SIZE];
+    for (size_t i = 0; i < arguments->out_count; i++) {
+        const struct file_argument *file = &arguments->out[i];
+        if (!npy_write(file->path, &job_find(job, file->name)->result, reason))
+            return complain(EXIT_USAGE, "%s=%s: %s", file->name, file->path, reason);
+    }
+    return EXIT_OK;
+}
+
+static int check(struct job *job, const struct machine *machine, const struct arguments *arguments,
+                 struct errors *errors, size_t *rows) {
+    struct oracle oracle;
+    FORWARD(oracle_make(&oracle, job, ORACLE_MULTIPLICATIONS));
+    *rows = oracle.count;
+    oracle_compare(&oracle, job, errors);
+    const int code = oracle_compare_p(&oracle, job, machine, arguments->variant, arguments->parameters, errors);
+    oracle_free(&oracle);
+    return code;
+}
+
+static void add_errors(cJSON *root, const struct errors *errors, size_t rows) {
+    cJSON *object = cJSON_AddObjectToObject(root, "check");
+    cJSON_AddNumberToObject(object, "rows", (double)rows);
+    cJSON_AddNumberToObject(object, "max_abs", errors->max_abs);
+    cJSON_AddNumberToObject(object, "max_rel", errors->max_rel);
+    if (isnan(errors->p_error))
+        cJSON_AddNullToObject(object, "p_error");
+    else
+        cJSON_AddNumberToObject(object, "p_error", errors->p_error);
+    cJSON_AddBoolToObject(object, "ok", errors->ok);
+    if (errors->why[0])
+        cJSON_AddStringToObject(object, "note", errors->why);
+}
+
+static void add_outputs(cJSON *root, const struct job *job) {
+    cJSON *outputs = cJSON_AddArrayToObject(root, "outputs");
+    for (size_t i = 0; i < job->count; i++) {
+        const struct job_tensor *tensor = &job->tensors[i];
+        if (!tensor->output)
+            continue;
+        cJSON *object = cJSON_CreateObject();
+        cJSON_AddStringToObject(object, "name", tensor->name);
+        cJSON_AddStringToObject(object, "dtype", element_name(tensor->result.element));
+        cJSON *shape = cJSON_AddArrayToObject(object, "shape");
+        for (int d = 0; d < tensor->result.rank; d++)
+            cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)tensor->result.dims[d]));
+        cJSON_AddItemToArray(outputs, object);
+    }
+}
+
+static void print_json(const struct job *job, const struct machine *machine, const clattn_choice *choice,
+                       const struct errors *errors, size_t rows) {
+    cJSON *root = cJSON_CreateObject();
+    cJSON_AddStringToObject(root, "device", machine->entry.name);
+    cJSON_AddStringToObject(root, "op", job->kind->name);
+    cJSON_AddStringToObject(root, "variant", choice->variant);
+    cJSON_AddStringToObject(root, "name", choice->name);
+    cJSON_AddStringToObject(root, "parameters", choice->parameters);
+    add_outputs(root, job);
+    if (errors)
+        add_errors(root, errors, rows);
+    char *text = cJSON_Print(root);
+    if (text)
+        puts(text);
+    cJSON_free(text);
+    cJSON_Delete(root);
+}
+
+static void print_text(const struct job *job, const struct machine *machine, const clattn_choice *choice,
+                       const struct errors *errors, size_t rows) {
+    char shape[96];
+    job->kind->describe(job, shape, sizeof shape);
+    printf("%s %s %s on %s: %s %s\n", job->kind->name, shape, element_name(job->tensors[0].host.element),
+           machine->entry.name, choice->name[0] ? choice->name : choice->variant, choice->parameters);
+    if (!errors)
+        return;
+    printf("max abs %.3g, max rel %.3g", errors->max_abs, errors->max_rel);
+    if (!isnan(errors->p_error))
+        printf(", P error %.3g", errors->p_error);
+    printf(" over %zu rows: %s\n", rows, errors->ok ? "ok" : "FAIL");
+    if (!errors->ok)
+        printf("%s\n", errors->why);
+}
+
+static int execute(struct job *job, const struct machine *machine, struct arguments *arguments) {
+    FORWARD(load(job, arguments));
+    FORWARD(job_upload(job, machine));
+    FORWARD(job_prepare(job, machine, arguments->variant, arguments->parameters));
+    FORWARD(job_launch(job, machine, arguments->variant, arguments->parameters, NULL));
+    FORWARD(job_read(job, machine));
+    FORWARD(write_outputs(job, arguments));
+    clattn_choice choice = {.size = sizeof choice};
+    clattn_launch launch;
+    clattn_launch_init(&launch, machine->queue);
+    launch.variant = arguments->variant;
+    launch.parameters = arguments->parameters;
+    clattn_variant_choose(machine->clattn, &job->op.head, &launch, &choice);
+    struct errors errors = {.ok = true};
+    size_t rows = 0;
+    if (arguments->check)
+        FORWARD(check(job, machine, arguments, &errors, &rows));
+    (arguments->json ? print_json : print_text)(job, machine, &choice, arguments->check ? &errors : NULL, rows);
+    return errors.ok ? EXIT_OK : EXIT_CHECK_FAILED;
+}
+
+int command_run(int argc, char **argv) {
+    struct arguments arguments;
+    FORWARD(arguments_parse(argc, argv, "in out variant parameters check json device dtype", &arguments));
+    if (arguments.help)
+        return fputs(help, stdout), EXIT_OK;
+    if (arguments.word_count != 1)
+        return complain(EXIT_USAGE, arguments.word_count ? "takes one operation" : "which operation?");
+    const struct job_kind *kind = job_kind_named(arguments.words[0]);
+    if (!kind)
+        return complain(EXIT_USAGE, "no operation '%s'", arguments.words[0]);
+    struct machine machine;
+    struct job job;
+    job_start(&job, kind);
+    int code = machine_open(arguments.device, &machine);
+    if (code == EXIT_OK)
+        code = execute(&job, &machine, &arguments);
+    job_release(&job);
+    machine_close(&machine);
+    return code;
+}
