@@ -20,6 +20,8 @@ const struct operation *operation_of(clattn_op_kind kind) {
         return &operation_softmax;
     case CLATTN_OP_SOFTMAX_MERGE:
         return &operation_softmax_merge;
+    case CLATTN_OP_GEMM:
+        return &operation_gemm;
     default:
         return NULL;
     }

@@ -41,6 +41,7 @@ struct tile_shape tile_shape_of(enum backend backend, const struct parameters *p
                                 const struct device_facts *facts) {
     struct tile_shape shape = backend_shape(backend, parameters);
     shape.backend = backend;
+    shape.unroll = !facts->is_cpu;
     shape.groups = parameters_get(parameters, "groups", 1);
     shape.subgroup = SUBGROUP_LOCAL;
     shape.subgroup_size = 1;
@@ -92,9 +93,10 @@ void tile_options(const struct tile_shape *shape, const char *stage, char *optio
         snprintf(own, sizeof own, "-DMMA_ROWS=%d", shape->m);
     else
         snprintf(own, sizeof own, "-DFMA_ITEMS=%d -DFMA_ROWS=%d", shape->items, shape->m);
-    snprintf(options, size, "-DTILE_BACKEND=%s %s -DGROUPS=%d -DSTAGE_BACKEND=%s -DSUBGROUP_BACKEND=%s -DSG_SIZE=%d",
-             variant_backend_name(shape->backend), own, shape->groups, stage, subgroup_file(shape->subgroup),
-             shape->subgroup_size);
+    snprintf(options, size,
+             "-DTILE_BACKEND=%s %s -DTILE_UNROLL=%d -DGROUPS=%d -DSTAGE_BACKEND=%s -DSUBGROUP_BACKEND=%s -DSG_SIZE=%d",
+             variant_backend_name(shape->backend), own, shape->unroll, shape->groups, stage,
+             subgroup_file(shape->subgroup), shape->subgroup_size);
 }
 
 static size_t tile_bytes(const struct tile_shape *shape, int rows, int columns) {

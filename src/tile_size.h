@@ -16,6 +16,7 @@ struct tile_shape {
     int element; /* bytes of a local_t */
     int padding; /* elements between the rows of a local tile */
     bool acc_is_a;
+    bool unroll; /* TILE_UNROLL */
     enum subgroup_backend subgroup;
     int subgroup_size;
 };

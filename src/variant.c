@@ -48,16 +48,22 @@ static const char *accepts_gemm_clblast(const struct device_facts *facts, const 
     (void)problem;
     return "This library was built without CLBlast.";
 #else
+    (void)facts;
     if (problem->dtype == CLATTN_BF16)
         return "CLBlast has no bf16.";
-    if (problem->out_dtype != problem->dtype)
-        return "CLBlast writes the type that it reads.";
-    if (problem->dtype == CLATTN_F16 && !facts->khr_fp16)
-        return "CLBlast computes in fp16 only where the driver advertises cl_khr_fp16.";
+    if (problem->dtype == CLATTN_F16)
+        return "CLBlast sums fp16 products in fp16.";
+    if (!problem->rows_apart)
+        return "CLBlast takes no matrix whose rows overlap.";
     if (problem->k == 0)
-        return "CLBlast refuses products over no terms.";
+        return "CLBlast refuses products over no terms (K = 0, or alpha = 0).";
     return NULL;
 #endif
+}
+
+static const char *accepts_gemm_nvidia_mma(const struct device_facts *facts, const struct problem *problem) {
+    (void)facts;
+    return problem->dtype == CLATTN_F32 ? "The matrix unit takes fp16 and bf16 operands only." : NULL;
 }
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */

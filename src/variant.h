@@ -22,6 +22,7 @@ struct problem {
     bool axis_dense; /* the axis has stride 1 in all tensors */
     int64_t m, n, k;
     bool transpose_a, transpose_b;
+    bool rows_apart; /* no row of a matrix reaches into the next */
 };
 
 enum schedule {

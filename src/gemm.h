@@ -1,0 +1,45 @@
+/* The matrix product's inside: the front-end (gemm.c), the library's own tiles (gemm_tiled.c), CLBlast
+ * (gemm_clblast.c), and the way in which another operation makes a product one of its steps. */
+#ifndef CLATTN_GEMM_H
+#define CLATTN_GEMM_H
+
+#include "choice.h"
+#include "launch.h"
+
+/* The views of a, b and c as both implementations see them: two batch dims, which a tensor of lower rank has with
+ * size 1, and rows. Laid out as view_t of cl/view.clh. */
+struct gemm_view {
+    int64_t offset, outer, inner, row; /* elements */
+};
+struct gemm_view gemm_view_of(const clattn_tensor *tensor);
+/* Sizes of the batch dims. */
+void gemm_batches(const clattn_gemm_op *op, int64_t *outer, int64_t *inner);
+
+clattn_status gemm_tiled_prepare(clattn_context *context, const struct problem *problem, const struct choice *choice);
+/* One command. */
+clattn_status gemm_tiled_enqueue(const clattn_gemm_op *op, const struct problem *problem, const struct choice *choice,
+                                 struct sequence *sequence);
+/* Rows and columns of a block of C, for names: "128x64". */
+void gemm_tiled_blocks(const struct problem *problem, const struct choice *choice, int *rows, int *columns);
+
+/* Fences before and after are commands of the sequence, the library's own calls are not. */
+enum { GEMM_CLBLAST_COMMANDS = 2 };
+clattn_status gemm_clblast_enqueue(const clattn_gemm_op *op, const struct problem *problem, struct sequence *sequence);
+
+/* ---- as a step ---- */
+
+struct gemm_step {
+    const clattn_gemm_op *op; /* the caller's; its tensors are taken to be valid */
+    struct problem problem;
+    struct choice choice;
+};
+
+/* run_selftest: see choice_make(). */
+clattn_status gemm_step_make(clattn_context *context, const clattn_gemm_op *op, bool run_selftest,
+                             struct gemm_step *step);
+clattn_status gemm_step_prepare(clattn_context *context, const struct gemm_step *step);
+/* Commands that gemm_step_enqueue() adds to a sequence. */
+int gemm_step_commands(const struct gemm_step *step);
+clattn_status gemm_step_enqueue(const struct gemm_step *step, struct sequence *sequence);
+
+#endif
