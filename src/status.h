@@ -13,24 +13,24 @@ clattn_status status_from_cl(cl_int code, const char *what);
 /* "CL_OUT_OF_RESOURCES"; "unknown OpenCL error" where there is no name. */
 const char *status_cl_name(cl_int code);
 
-#define RETURN_IF(condition, code, ...)                                                                                \
-    do {                                                                                                               \
-        if (condition)                                                                                                 \
-            return status_set((code), __VA_ARGS__);                                                                    \
+#define RETURN_IF(condition, code, ...)             \
+    do {                                            \
+        if (condition)                              \
+            return status_set((code), __VA_ARGS__); \
     } while (0)
 
-#define FORWARD(call)                                                                                                  \
-    do {                                                                                                               \
-        const clattn_status forwarded_ = (call);                                                                       \
-        if (forwarded_ != CLATTN_SUCCESS)                                                                              \
-            return forwarded_;                                                                                         \
+#define FORWARD(call)                            \
+    do {                                         \
+        const clattn_status forwarded_ = (call); \
+        if (forwarded_ != CLATTN_SUCCESS)        \
+            return forwarded_;                   \
     } while (0)
 
-#define FORWARD_CL(call, what)                                                                                         \
-    do {                                                                                                               \
-        const cl_int forwarded_ = (call);                                                                              \
-        if (forwarded_ != CL_SUCCESS)                                                                                  \
-            return status_from_cl(forwarded_, (what));                                                                 \
+#define FORWARD_CL(call, what)                         \
+    do {                                               \
+        const cl_int forwarded_ = (call);              \
+        if (forwarded_ != CL_SUCCESS)                  \
+            return status_from_cl(forwarded_, (what)); \
     } while (0)
 
 #endif

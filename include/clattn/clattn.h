@@ -34,8 +34,8 @@ extern "C" {
 
 typedef enum clattn_status {
     CLATTN_SUCCESS = 0,
-    CLATTN_INVALID_ARGUMENT = 1,   /* an argument breaks a rule of this header; nothing was enqueued */
-    CLATTN_UNSUPPORTED = 2,        /* valid, but no variant on this device takes it; nothing was enqueued */
+    CLATTN_INVALID_ARGUMENT = 1,    /* an argument breaks a rule of this header; nothing was enqueued */
+    CLATTN_UNSUPPORTED = 2,         /* valid, but no variant on this device takes it; nothing was enqueued */
     CLATTN_WORKSPACE_TOO_SMALL = 3, /* see clattn_workspace_size(); nothing was enqueued */
     CLATTN_OUT_OF_HOST_MEMORY = 4,
     CLATTN_OUT_OF_DEVICE_MEMORY = 5,
@@ -59,7 +59,12 @@ CLATTN_API const char *clattn_version(void);
 
 typedef struct clattn_context clattn_context;
 
-typedef enum clattn_log_level { CLATTN_LOG_ERROR = 1, CLATTN_LOG_WARNING = 2, CLATTN_LOG_INFO = 3, CLATTN_LOG_DEBUG = 4 } clattn_log_level;
+typedef enum clattn_log_level {
+    CLATTN_LOG_ERROR = 1,
+    CLATTN_LOG_WARNING = 2,
+    CLATTN_LOG_INFO = 3,
+    CLATTN_LOG_DEBUG = 4
+} clattn_log_level;
 
 /* Called from whichever thread makes the call that logs; must not call clattn. */
 typedef void (*clattn_log_function)(void *user, clattn_log_level level, const char *message);
@@ -76,7 +81,7 @@ typedef struct clattn_context_options {
                                    trusted like the library itself and refused when others own it or may write to it */
     uint64_t cache_bytes;       /* the cache's bound; default 256 MiB */
     const char *tuning_db;      /* user tuning database; "" = none; NULL = CLATTN_TUNING_DB, else XDG data */
-    const char *capabilities;   /* may only lower what the device has: "none", or "all,-shuffle,-nvidia_mma" (CLATTN_CAPS) */
+    const char *capabilities; /* only lowers what the device has: "none", or "all,-shuffle,-nvidia_mma" (CLATTN_CAPS) */
 } clattn_context_options;
 
 CLATTN_API void clattn_context_options_init(clattn_context_options *options);
@@ -167,8 +172,8 @@ typedef struct clattn_op {
 CLATTN_API clattn_status clattn_supported(clattn_context *context, const clattn_op *op, const clattn_launch *launch);
 
 /* Bytes of workspace that the call needs; 0 is common. */
-CLATTN_API clattn_status clattn_workspace_size(clattn_context *context, const clattn_op *op, const clattn_launch *launch,
-                                               size_t *bytes);
+CLATTN_API clattn_status clattn_workspace_size(clattn_context *context, const clattn_op *op,
+                                               const clattn_launch *launch, size_t *bytes);
 
 /* Builds what the call would build on first use. */
 CLATTN_API clattn_status clattn_prepare(clattn_context *context, const clattn_op *op, const clattn_launch *launch);
@@ -226,9 +231,9 @@ CLATTN_API clattn_status clattn_attention_merge(clattn_context *context, const c
 /* ---- softmax ----------------------------------------------------------------------------------------------------- */
 
 typedef enum clattn_softmax_function {
-    CLATTN_SOFTMAX = 0,     /* y = exp(x - max) / sum */
-    CLATTN_LOG_SOFTMAX = 1, /* y = (x - max) - log(sum) */
-    CLATTN_LOG_SUM_EXP = 2, /* y = max + log(sum); y has dims[axis] = 1 */
+    CLATTN_SOFTMAX = 0,      /* y = exp(x - max) / sum */
+    CLATTN_LOG_SOFTMAX = 1,  /* y = (x - max) - log(sum) */
+    CLATTN_LOG_SUM_EXP = 2,  /* y = max + log(sum); y has dims[axis] = 1 */
     CLATTN_SOFTMAX_STATE = 3 /* m = max, l = sum(exp(x - max)); F32, dims[axis] = 1 (arXiv:1805.02867) */
 } clattn_softmax_function;
 
@@ -248,7 +253,8 @@ typedef struct clattn_softmax_op {
 } clattn_softmax_op;
 
 CLATTN_API void clattn_softmax_init(clattn_softmax_op *op);
-CLATTN_API clattn_status clattn_softmax(clattn_context *context, const clattn_softmax_op *op, const clattn_launch *launch);
+CLATTN_API clattn_status clattn_softmax(clattn_context *context, const clattn_softmax_op *op,
+                                        const clattn_launch *launch);
 
 /* Merges n states (m, l) of disjoint parts of a row: m = max(m_i), l = sum(l_i * exp(m_i - m)). All F32, one shape, any
  * strides. m_in = -inf has weight 0 whatever l holds; count = 0 gives (-inf, 0). m and l may be exactly one operand's

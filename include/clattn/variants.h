@@ -28,15 +28,15 @@ typedef struct clattn_choice {
     char source[64];      /* which tuning row gave them: "device", "architecture", "vendor", "default", "call" */
 } clattn_choice;
 
-CLATTN_API clattn_status clattn_variant_choose(clattn_context *context, const clattn_op *op, const clattn_launch *launch,
-                                               clattn_choice *choice);
+CLATTN_API clattn_status clattn_variant_choose(clattn_context *context, const clattn_op *op,
+                                               const clattn_launch *launch, clattn_choice *choice);
 
 /* Facts about the device as the library sees them, after the capability mask. */
 typedef struct clattn_device_info {
     size_t size;
     char name[128], vendor[128], driver[128], platform[128];
-    char architecture[32]; /* "sm_90", "gfx1100", "xe_hpg", "cpu", "unknown" */
-    char capabilities[256]; /* "shuffle,half,nvidia_mma" */
+    char architecture[32];     /* "sm_90", "gfx1100", "xe_hpg", "cpu", "unknown" */
+    char capabilities[256];    /* "shuffle,half,nvidia_mma" */
     char subgroup_backend[16]; /* "khr", "nvidia", "local" */
     uint32_t compute_units, max_work_group_size, subgroup_size;
     uint64_t local_memory, global_memory, max_allocation;
@@ -47,8 +47,8 @@ CLATTN_API clattn_status clattn_context_info(clattn_context *context, clattn_dev
 
 /* Outcome of each capability's self-test so far: "passed", "failed", "untested" or "absent". Runs those that have not
  * run yet where run is non-zero (this needs the device). NULL where index is past the last. */
-CLATTN_API clattn_status clattn_capability_report(clattn_context *context, size_t index, int run, const char **capability,
-                                                  const char **verdict);
+CLATTN_API clattn_status clattn_capability_report(clattn_context *context, size_t index, int run,
+                                                  const char **capability, const char **verdict);
 
 /* Counters since the context was created. */
 typedef struct clattn_statistics {
