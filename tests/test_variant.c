@@ -47,7 +47,8 @@ static struct problem problem_of(clattn_op_kind op) {
                             .axis_dense = true,
                             .m = 128,
                             .n = 128,
-                            .k = 128};
+                            .k = 128,
+                            .rows_apart = true};
 }
 
 static void table_is_small_and_names_are_unique(void **state) {
@@ -75,11 +76,13 @@ static void every_row_is_reachable(void **state) {
     const struct device_facts facts = facts_with(every_cap);
     (void)state;
     for (size_t i = 0; i < count; i++) {
-        const struct problem problem = problem_of(table[i].op);
+        struct problem problem = problem_of(table[i].op);
 #ifndef CLATTN_HAVE_CLBLAST
         if (table[i].backend == BACKEND_CLBLAST)
             continue;
 #endif
+        if (table[i].backend == BACKEND_CLBLAST)
+            problem.dtype = problem.out_dtype = CLATTN_F32;
         const char *reason = variant_refusal(&table[i], &facts, &problem);
         if (reason != NULL)
             fail_msg("%s refuses: %s", table[i].name, reason);
