@@ -52,9 +52,9 @@
 #include "softmax_row.clh"
 
 #if UNROLLED
-#define FOR_EACH_PACKET(i) _Pragma("unroll") for (uint i = 0; i < PACKETS; i++)
+#define FOR_EACH_VALUE(i) _Pragma("unroll") for (uint i = 0; i < PACKETS; i++)
 #else
-#define FOR_EACH_PACKET(i) for (uint i = 0; i * (TEAM * VECTOR) < row.columns; i++)
+#define FOR_EACH_VALUE(i) for (uint i = 0; i * (TEAM * VECTOR) < row.columns; i++)
 #endif
 
 /* Packets of a team's work-items alternate, so that its accesses are contiguous. */
@@ -66,22 +66,22 @@ softmax_registers(global const byte_t *x, global byte_t *y, global byte_t *l, co
     const struct row row = row_mine(&layout);
     packet_t value[PACKETS];
     state_t state = state_empty();
-    FOR_EACH_PACKET(i)
-    value[i] = row_load(x, &row, PACKET_INDEX(i));
-    FOR_EACH_PACKET(i)
-    state.max = fmax(state.max, packet_max(value[i]));
+    FOR_EACH_VALUE (i)
+        value[i] = row_load(x, &row, PACKET_INDEX(i));
+    FOR_EACH_VALUE (i)
+        state.max = fmax(state.max, packet_max(value[i]));
     state.max = team_all_max(state.max, scratch);
     const float reference = state_reference(state.max);
-    FOR_EACH_PACKET(i) {
+    FOR_EACH_VALUE (i) {
         const packet_t e = row_exp(value[i], reference);
         state.sum += packet_sum(e);
         value[i] = FUNCTION == FUNCTION_SOFTMAX ? e : value[i];
     }
     state.sum = team_all_sum(state.sum, scratch);
-    FOR_EACH_PACKET(i)
-    if (FUNCTION == FUNCTION_SOFTMAX)
-        row_store(y, &row, PACKET_INDEX(i), value[i] * state_inverse(state));
-    else if (FUNCTION == FUNCTION_LOG_SOFTMAX)
-        row_store(y, &row, PACKET_INDEX(i), value[i] - reference - state_log_sum(state));
+    FOR_EACH_VALUE (i)
+        if (FUNCTION == FUNCTION_SOFTMAX)
+            row_store(y, &row, PACKET_INDEX(i), value[i] * state_inverse(state));
+        else if (FUNCTION == FUNCTION_LOG_SOFTMAX)
+            row_store(y, &row, PACKET_INDEX(i), value[i] - reference - state_log_sum(state));
     row_write_state(y, l, &row, state);
 }
