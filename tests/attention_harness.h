@@ -38,7 +38,7 @@ void attention_result_free(struct attention_result *result);
 void attention_compare(const struct attention_data *data, const struct attention_result *result, const char *variant,
                        int64_t rows);
 
-/* Runs and compares each variant that accepts the problem. Fails where none does. */
+/* Runs and compares each variant of attention_next_variant(). Fails where none does. */
 void attention_check(const struct attention_data *data);
 
 /* As attention_check(), for a case in a dtype, against its published numbers too. */
@@ -47,7 +47,8 @@ void attention_check_case(const struct attention_case *c, clattn_dtype dtype);
 int64_t attention_o_count(const struct attention_data *data);
 int64_t attention_row_count(const struct attention_data *data);
 
-/* The variants that accept this problem, layouts included: NULL past the last. */
+/* The variants that accept this problem, layouts included: NULL past the last. Every one is a program to compile, so
+ * for dims other than 64 it is one variant only, a different one from key to key; CLATTN_TEST_FULL=1 gives all. */
 const char *attention_next_variant(const struct attention_data *data, size_t *index);
 
 /* Fails where two results differ in a bit of rows [first, end). */

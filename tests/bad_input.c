@@ -90,7 +90,7 @@ const struct bad_call bad_calls[] = {
     ROW("scale inf", ATTENTION, INVALID, "scale", "inf", FLOAT(attention.scale, INFINITY), INT(attention.has_scale, 1)),
     ROW("unknown causal", ATTENTION, INVALID, "causal", "3", INT(attention.causal, 3)),
     ROW("negative causal", ATTENTION, INVALID, "causal", "-1", INT(attention.causal, -1)),
-    ROW("attention of another kind", ATTENTION, INVALID, "kind", "5", INT(attention.head.kind, CLATTN_OP_GEMM)),
+    LAUNCH("attention of another kind", ATTENTION, INVALID, "kind", "5", INT(attention.head.kind, CLATTN_OP_GEMM)),
     ROW("attention, not initialised", ATTENTION, INVALID, "size", "0", INT(attention.head.size, 0)),
     ROW("attention, too small", ATTENTION, INVALID, "size", "16", INT(attention.head.size, 16)),
 
@@ -99,7 +99,7 @@ const struct bad_call bad_calls[] = {
     ROW("lse_in is NULL", MERGE, INVALID, "lse_in", "NULL", TEXT(merge.lse_in, NULL)),
     ROW("merge without o", MERGE, INVALID, "o", NULL, ABSENT(merge.o)),
     ROW("lse_in[0] in fp16", MERGE, INVALID, "lse_in[0]", "f16", INT(lse_in[0].dtype, CLATTN_F16)),
-    ROW("o_in of two dtypes", MERGE, INVALID, "o_in[1]", "f16", INT(o_in[1].dtype, CLATTN_F16)),
+    ROW("o_in of two dtypes", MERGE, INVALID, "o_in[1]", "2", INT(o_in[1].dtype, CLATTN_F16)),
     ROW("o_in[1] of another shape", MERGE, INVALID, "o_in[1]", "4", INT(o_in[1].dims[2], 4)),
     ROW("lse_in[1] of another shape", MERGE, INVALID, "lse_in[1]", "4", INT(lse_in[1].dims[2], 4)),
     ROW("o_in[0]'s innermost stride", MERGE, INVALID, "o_in[0]", "0", INT(o_in[0].strides[3], 0)),
@@ -158,7 +158,7 @@ const struct bad_call bad_calls[] = {
     ROW("parameters that are no number", ATTENTION, INVALID, "parameters", "block_m=x",
         TEXT(launch.parameters, "block_m=x")),
     ROW("a parameter of no meaning", ATTENTION, INVALID, "parameters", "block_q", TEXT(launch.parameters, "block_q=3")),
-    LAUNCH("no workspace", ATTENTION, CLATTN_WORKSPACE_TOO_SMALL, "workspace", NULL, TEXT(launch.variant, "unfused")),
+    LAUNCH("no workspace", SOFTMAX, CLATTN_WORKSPACE_TOO_SMALL, "workspace", NULL, TEXT(launch.variant, "split")),
 };
 
 const size_t bad_call_count = sizeof bad_calls / sizeof bad_calls[0];

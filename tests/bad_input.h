@@ -72,7 +72,7 @@ struct bad_call {
     clattn_status status;
     const char *argument; /* a word of the text */
     const char *value;    /* in the text; NULL where there is none to give */
-    bool launch_only;     /* clattn_supported() does not look at it */
+    bool launch_only;     /* what clattn_supported() cannot see: most of the launch, and which function was called */
 };
 
 extern const struct bad_call bad_calls[];

@@ -102,7 +102,8 @@ static void ends_well(const char *child) {
     char output[4096];
     for (int i = 0; i < 3; i++) {
         const int status = child_run(child, NULL, output, sizeof output);
-        if (status != 0 || output[0] != '\0')
+        /* The first may build the program, of which the driver's compiler has things to say. */
+        if (status != 0 || (i > 0 && output[0] != '\0'))
             fail_msg("%s: exit status %d, \"%s\"", child, status, output);
     }
 }
