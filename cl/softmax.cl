@@ -45,44 +45,43 @@
 #define GROUP 1 /* work-items of a work-group */
 #endif
 
+#ifndef UNROLLED
+#define UNROLLED 1 /* 0: too many packets for copies of the loops' bodies; the row's length says how many there are */
+#endif
+
 #include "softmax_row.clh"
 
-/* Long rows on devices with small groups are left to the compiler. */
-#if PACKETS <= 32
-#define UNROLL _Pragma("unroll")
+#if UNROLLED
+#define FOR_EACH_VALUE(i) _Pragma("unroll") for (uint i = 0; i < PACKETS; i++)
 #else
-#define UNROLL
+#define FOR_EACH_VALUE(i) for (uint i = 0; i * (TEAM * VECTOR) < row.columns; i++)
 #endif
 
 /* Packets of a team's work-items alternate, so that its accesses are contiguous. */
-#define PACKET_INDEX(i) (((uint)(i)*TEAM + row.lane) * VECTOR)
+#define PACKET_INDEX(i) (((i)*TEAM + row.lane) * VECTOR)
 
 kernel SG_KERNEL __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 softmax_registers(global const byte_t *x, global byte_t *y, global byte_t *l, const struct softmax_layout layout) {
     REDUCE_SCRATCH(scratch);
     const struct row row = row_mine(&layout);
     packet_t value[PACKETS];
-    state_t mine = state_empty();
-    UNROLL
-    for (int i = 0; i < PACKETS; i++)
+    state_t state = state_empty();
+    FOR_EACH_VALUE (i)
         value[i] = row_load(x, &row, PACKET_INDEX(i));
-    UNROLL
-    for (int i = 0; i < PACKETS; i++)
-        mine.max = fmax(mine.max, packet_max(value[i]));
-    UNROLL
-    for (int i = 0; i < PACKETS; i++) {
-        const packet_t e = row_exp(value[i], state_reference(mine.max));
-        mine.sum += packet_sum(e);
+    FOR_EACH_VALUE (i)
+        state.max = fmax(state.max, packet_max(value[i]));
+    state.max = team_all_max(state.max, scratch);
+    const float reference = state_reference(state.max);
+    FOR_EACH_VALUE (i) {
+        const packet_t e = row_exp(value[i], reference);
+        state.sum += packet_sum(e);
         value[i] = FUNCTION == FUNCTION_SOFTMAX ? e : value[i];
     }
-    const state_t all = team_all_state(mine, scratch);
-    const float reference = state_reference(all.max);
-    const float factor = state_weight(mine.max, reference) * state_inverse(all);
-    UNROLL
-    for (int i = 0; i < PACKETS; i++)
+    state.sum = team_all_sum(state.sum, scratch);
+    FOR_EACH_VALUE (i)
         if (FUNCTION == FUNCTION_SOFTMAX)
-            row_store(y, &row, PACKET_INDEX(i), value[i] * factor);
+            row_store(y, &row, PACKET_INDEX(i), value[i] * state_inverse(state));
         else if (FUNCTION == FUNCTION_LOG_SOFTMAX)
-            row_store(y, &row, PACKET_INDEX(i), value[i] - reference - state_log_sum(all));
-    row_write_state(y, l, &row, all);
+            row_store(y, &row, PACKET_INDEX(i), value[i] - reference - state_log_sum(state));
+    row_write_state(y, l, &row, state);
 }

@@ -3,20 +3,20 @@
  * without PACKETS; TEAM is GROUP. */
 #include "softmax_row.clh"
 
-#define FOR_EACH_PACKET(index, end) for (uint index = first + row.lane * VECTOR; index < end; index += GROUP * VECTOR)
+/* The row, ending where its chunk that starts at `first` does. */
+static inline struct row row_chunk(long number, const struct softmax_layout *layout, uint first, uint chunk) {
+    struct row row = row_number(number, layout);
+    row.columns = min(first + chunk, row.columns);
+    return row;
+}
 
 kernel SG_KERNEL __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 softmax_partial(global const byte_t *x, global float2 *partial, const long partial_offset,
                 const struct softmax_layout layout, const uint chunk, const uint splits) {
     REDUCE_SCRATCH(scratch);
-    const uint split = (uint)(get_group_id(0) % splits);
-    const struct row row = row_number((long)(get_group_id(0) / splits), &layout);
-    const uint first = split * chunk;
-    const uint end = min(first + chunk, row.columns);
-    state_t state = state_empty();
-    FOR_EACH_PACKET(index, end)
-    state = state_take(state, row_load(x, &row, index));
-    state = team_all_state(state, scratch);
+    const uint first = (uint)(get_group_id(0) % splits) * chunk;
+    const struct row row = row_chunk((long)(get_group_id(0) / splits), &layout, first, chunk);
+    const state_t state = team_all_state(row_state(x, row, first), scratch);
     if (row.writes)
         partial[partial_offset + (long)get_group_id(0)] = (float2)(state.max, state.sum);
 }
@@ -39,12 +39,11 @@ softmax_finish(global const byte_t *x, global byte_t *y, global byte_t *l, globa
     REDUCE_SCRATCH(scratch);
     const uint groups = WRITES_ROW ? splits : 1;
     const long number = (long)(get_group_id(0) / groups);
-    const struct row row = row_number(number, &layout);
-    const state_t state = merge_partial(partial + partial_offset + number * splits, splits, row.lane, scratch);
     const uint first = (uint)(get_group_id(0) % groups) * chunk;
-    const uint end = min(first + chunk, row.columns);
+    const struct row row = row_chunk(number, &layout, first, chunk);
+    const state_t state = merge_partial(partial + partial_offset + number * splits, splits, row.lane, scratch);
     if (WRITES_ROW)
-        FOR_EACH_PACKET(index, end)
-    row_write(y, &row, index, row_load(x, &row, index), state);
-    else row_write_state(y, l, &row, state);
+        row_write(x, y, row, first, state);
+    else
+        row_write_state(y, l, &row, state);
 }

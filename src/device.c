@@ -227,7 +227,7 @@ static void choose_language(cl_device_id device, struct device_facts *facts) {
     if (sscanf(version, "OpenCL %d.%d", &major, &minor) != 2)
         return;
     if (facts->subgroup == SUBGROUP_KHR && major >= 2)
-        facts->build_options = major >= 3 ? "-cl-std=CL3.0" : "-cl-std=CL2.0";
+        facts->build_options = major >= 3 ? "-w -cl-std=CL3.0" : "-w -cl-std=CL2.0";
     else
         facts->opencl_1_2 = major > 1 || minor >= 2;
 }
@@ -236,7 +236,7 @@ clattn_status device_query(cl_device_id device, const char *mask, struct device_
     uint64_t keep = 0;
     memset(facts, 0, sizeof *facts);
     facts->subgroup_size = 1;
-    facts->build_options = "";
+    facts->build_options = "-w"; /* some compilers print their warnings, and a library must not */
     FORWARD(parse_mask(mask, &keep));
     FORWARD(query_names(device, facts));
     FORWARD(query_limits(device, facts));

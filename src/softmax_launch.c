@@ -39,10 +39,11 @@ clattn_status softmax_job_program(clattn_context *context, const struct softmax_
     char options[512];
     snprintf(options, sizeof options,
              "-DSUBGROUP_BACKEND=%s -DX_DTYPE=%d -DY_DTYPE=%d -DFUNCTION=%d -DEMPTY_ZERO=%d -DSCORES=%d -DOUTER=%d "
-             "-DDENSE=%d -DALIGNED=%d -DVECTOR=%d -DPARTIAL=%d -DPACKETS=%d -DSG_SIZE=%d -DTEAM=%d -DGROUP=%d%s",
+             "-DDENSE=%d -DALIGNED=%d -DVECTOR=%d -DPARTIAL=%d -DPACKETS=%d -DUNROLLED=%d -DSG_SIZE=%d -DTEAM=%d "
+             "-DGROUP=%d%s",
              device_subgroup_name(job->facts->subgroup), (int)job->rows.x_dtype, (int)job->rows.y_dtype,
-             (int)job->function, job->empty_zero, job->scores, job->rows.outer, job->rows.dense, job->rows.aligned,
-             plan->vector, plan->partial, plan->packets, plan->subgroup, plan->team, plan->group,
+             (int)job->function, job->empty_zero, job->scores, job->rows.outer, job->rows.dense, plan->aligned,
+             plan->vector, plan->partial, plan->packets, plan->unrolled, plan->subgroup, plan->team, plan->group,
              half_type ? " -DHALF_TYPE" : "");
     const struct program_key key = {step->file, step->kernel, options};
     return program_get(context, &key, program);

@@ -10,6 +10,7 @@ enum {
     PACKET_BYTES = 16,
     GROUP_FLOATS = 16,     /* per work-item, while more work-items can be had */
     LANE_PACKETS = 4,      /* per lane, before a row gets more lanes */
+    UNROLLED_PACKETS = 32, /* work-items with more count them */
     LOCAL_LANES = 16,      /* lanes of a sub-group that is made of local memory, where the device names no size */
     ITERATIONS = 16384,    /* of one loop of one work-item: one implementation ends all its loops at 65,535 */
     MAX_LANES_STRIDED = 64 /* columns that one work-item keeps of a row with strides */
@@ -196,10 +197,18 @@ static int choose_lane_group(const struct device_facts *facts, const struct soft
 }
 
 /* Rounds up to 1, 2, 3, 4, 6, 8, 12, 16, ..: fewer programs for many lengths. */
-static int round_packets(int64_t packets) {
+static int round_unrolled(int64_t packets) {
     int64_t size = 1;
     while (size < packets)
         size = is_power_of_2(size) && size > 1 ? size + size / 2 : is_power_of_2(size) ? 2 : size / 3 * 4;
+    return (int)size;
+}
+
+/* Room for a number of packets that is counted at run time. */
+static int round_counted(int64_t packets) {
+    int64_t size = 16;
+    while (size < packets)
+        size *= 8;
     return (int)size;
 }
 
@@ -236,6 +245,16 @@ static clattn_status take_vector(const struct softmax_rows *rows, const struct d
     return CLATTN_SUCCESS;
 }
 
+/* On a CPU one program serves all lengths of a range: unaligned vectors cost nothing there, and a loop over packets is
+ * as good as many copies of its body. */
+static void plan_packets(const struct device_facts *facts, const struct softmax_rows *rows, int64_t packets,
+                         struct softmax_plan *plan) {
+    plan->unrolled = !facts->is_cpu && packets <= UNROLLED_PACKETS;
+    plan->packets = plan->unrolled ? round_unrolled(packets) : round_counted(packets);
+    plan->aligned = rows->aligned && !facts->is_cpu;
+    plan->partial = plan->vector > 1 && (facts->is_cpu || rows->layout.columns % plan->vector != 0);
+}
+
 clattn_status softmax_plan_make(const struct device_facts *facts, enum schedule schedule,
                                 const struct softmax_rows *rows, const struct parameters *parameters,
                                 struct softmax_plan *plan) {
@@ -261,8 +280,9 @@ clattn_status softmax_plan_make(const struct device_facts *facts, enum schedule 
     plan->subgroup = !is_local || plan->team > lane_limit(facts) ? lane_limit(facts) : plan->team;
     RETURN_IF(plan->group % plan->subgroup != 0, CLATTN_INVALID_ARGUMENT,
               "parameters: group = %d is no multiple of the sub-group's %d lanes", plan->group, plan->subgroup);
-    plan->packets = loops || schedule == SCHEDULE_SPLIT ? 1 : round_packets(divide_up(packets, plan->team));
-    plan->partial = rows->layout.columns % plan->vector != 0;
+    plan_packets(facts, rows, divide_up(packets, plan->team), plan);
+    if (loops || schedule == SCHEDULE_SPLIT)
+        plan->packets = 1;
     cut_rows(facts, rows, plan);
     return CLATTN_SUCCESS;
 }

@@ -29,7 +29,7 @@ struct softmax_rows {
 /* The macros of the softmax kernels, and the cut of a split row. */
 struct softmax_plan {
     int group, team, subgroup, vector, packets;
-    bool partial;
+    bool unrolled, aligned, partial;
     int64_t chunk, splits; /* SCHEDULE_SPLIT: columns of a chunk, chunks of a row */
 };
 

@@ -78,16 +78,16 @@ static const char nv[] = "cl_khr_icd cl_nv_device_attribute_query cl_nv_pragma_u
 static void nvidia_devices(void **state) {
     const struct expectation rows[] = {
         {CL_DEVICE_TYPE_GPU, "NVIDIA H200", "NVIDIA Corporation", "OpenCL 3.0 CUDA", nv, WARP(nine, zero), "H200",
-         "sm_90", VENDOR_NVIDIA, SHUFFLE | HALF | MMA, SUBGROUP_NVIDIA, 32, "", true},
+         "sm_90", VENDOR_NVIDIA, SHUFFLE | HALF | MMA, SUBGROUP_NVIDIA, 32, "-w", true},
         {CL_DEVICE_TYPE_GPU, "NVIDIA GeForce RTX 3090", "NVIDIA Corporation", "OpenCL 3.0 CUDA", nv, WARP(eight, six),
-         "GeForce RTX 3090", "sm_86", VENDOR_NVIDIA, SHUFFLE | HALF | MMA, SUBGROUP_NVIDIA, 32, "", true},
+         "GeForce RTX 3090", "sm_86", VENDOR_NVIDIA, SHUFFLE | HALF | MMA, SUBGROUP_NVIDIA, 32, "-w", true},
         {CL_DEVICE_TYPE_GPU, "Tesla V100-SXM2-16GB", "NVIDIA Corporation", "OpenCL 1.2 CUDA", nv, WARP(seven, zero),
-         "Tesla V100-SXM2-16GB", "sm_70", VENDOR_NVIDIA, SHUFFLE | HALF, SUBGROUP_NVIDIA, 32, "", true},
+         "Tesla V100-SXM2-16GB", "sm_70", VENDOR_NVIDIA, SHUFFLE | HALF, SUBGROUP_NVIDIA, 32, "-w", true},
         {CL_DEVICE_TYPE_GPU, "NVIDIA H200", "NVIDIA Corporation", "OpenCL 3.0 CUDA", nv, NULL, "H200", "unknown",
-         VENDOR_NVIDIA, 0, SUBGROUP_LOCAL, 32, "", true},
+         VENDOR_NVIDIA, 0, SUBGROUP_LOCAL, 32, "-w", true},
         /* The same silicon behind another driver that has none of the queries. */
         {CL_DEVICE_TYPE_GPU, "NVIDIA H200", "Mesa", "OpenCL 3.0", "cl_khr_icd", NULL, "NVIDIA H200", "unknown",
-         VENDOR_OTHER, 0, SUBGROUP_LOCAL, 1, "", true},
+         VENDOR_OTHER, 0, SUBGROUP_LOCAL, 1, "-w", true},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
@@ -117,16 +117,16 @@ static void amd_devices(void **state) {
     const struct expectation rows[] = {
         {CL_DEVICE_TYPE_GPU, "gfx1100", "Advanced Micro Devices, Inc.", "OpenCL 2.0 ", khr,
          ANSWERS({0x4038, BOARD, sizeof BOARD}, UINT(0x4043, thirty_two)), "Radeon RX 7900 XTX", "gfx1100", VENDOR_AMD,
-         HALF, SUBGROUP_LOCAL, 32, "", true},
+         HALF, SUBGROUP_LOCAL, 32, "-w", true},
         {CL_DEVICE_TYPE_GPU, "gfx942:sramecc+:xnack-", "Advanced Micro Devices, Inc.", "OpenCL 2.0 ", khr,
          ANSWERS(UINT(0x4043, sixty_four)), "gfx942:sramecc+:xnack-", "gfx942", VENDOR_AMD, HALF, SUBGROUP_LOCAL, 64,
-         "", true},
+         "-w", true},
         {CL_DEVICE_TYPE_GPU, "gfx90a", "Advanced Micro Devices, Inc.", "OpenCL 2.0 ", shuffle,
-         ANSWERS(UINT(0x4043, sixty_four)), "gfx90a", "gfx90a", VENDOR_AMD, SHUFFLE, SUBGROUP_KHR, 64, "-cl-std=CL2.0",
-         false},
+         ANSWERS(UINT(0x4043, sixty_four)), "gfx90a", "gfx90a", VENDOR_AMD, SHUFFLE, SUBGROUP_KHR, 64,
+         "-w -cl-std=CL2.0", false},
         /* Its size is not known. */
         {CL_DEVICE_TYPE_GPU, "gfx90a", "Advanced Micro Devices, Inc.", "OpenCL 2.0 ", shuffle, NULL, "gfx90a", "gfx90a",
-         VENDOR_AMD, 0, SUBGROUP_LOCAL, 1, "", true},
+         VENDOR_AMD, 0, SUBGROUP_LOCAL, 1, "-w", true},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
@@ -139,17 +139,17 @@ static void intel_devices(void **state) {
     const struct expectation rows[] = {
         {CL_DEVICE_TYPE_GPU, "Intel(R) Arc(TM) A770 Graphics", "Intel(R) Corporation", "OpenCL 3.0 NEO", all,
          ANSWERS({0x4108, sizes_8_16_32, sizeof sizes_8_16_32}, UINT(0x4250, dg2)), "Arc A770 Graphics", "xe_hpg",
-         VENDOR_INTEL, SHUFFLE | HALF, SUBGROUP_KHR, 16, "-cl-std=CL3.0", false},
+         VENDOR_INTEL, SHUFFLE | HALF, SUBGROUP_KHR, 16, "-w -cl-std=CL3.0", false},
         {CL_DEVICE_TYPE_GPU, "Intel(R) Data Center GPU Max 1550", "Intel(R) Corporation", "OpenCL 3.0 NEO", all,
          ANSWERS({0x4108, sizes_32, sizeof sizes_32}, UINT(0x4250, pvc)), "Data Center GPU Max 1550", "xe_hpc",
-         VENDOR_INTEL, SHUFFLE | HALF, SUBGROUP_KHR, 32, "-cl-std=CL3.0", false},
+         VENDOR_INTEL, SHUFFLE | HALF, SUBGROUP_KHR, 32, "-w -cl-std=CL3.0", false},
         {CL_DEVICE_TYPE_GPU, "Intel(R) Graphics", "Intel(R) Corporation", "OpenCL 3.0 NEO", all,
          ANSWERS({0x4108, sizes_8_16_32, sizeof sizes_8_16_32}, UINT(0x4250, lnl)), "Graphics", "xe2_lpg", VENDOR_INTEL,
-         SHUFFLE | HALF, SUBGROUP_KHR, 16, "-cl-std=CL3.0", false},
+         SHUFFLE | HALF, SUBGROUP_KHR, 16, "-w -cl-std=CL3.0", false},
         {CL_DEVICE_TYPE_GPU, "Intel(R) Iris(R) Xe Graphics", "Intel(R) Corporation", "OpenCL 3.0 NEO", unsized, NULL,
-         "Iris Xe Graphics", "xe_lp", VENDOR_INTEL, HALF, SUBGROUP_LOCAL, 1, "", true},
+         "Iris Xe Graphics", "xe_lp", VENDOR_INTEL, HALF, SUBGROUP_LOCAL, 1, "-w", true},
         {CL_DEVICE_TYPE_GPU, "Intel(R) Graphics", "Intel(R) Corporation", "OpenCL 3.0 NEO", "", NULL, "Graphics",
-         "unknown", VENDOR_INTEL, 0, SUBGROUP_LOCAL, 1, "", true},
+         "unknown", VENDOR_INTEL, 0, SUBGROUP_LOCAL, 1, "-w", true},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
@@ -160,14 +160,14 @@ static void cpus(void **state) {
     static const char groups[] = "cl_khr_fp16 cl_khr_subgroups cl_khr_subgroup_shuffle cl_intel_required_subgroup_size";
     const struct expectation rows[] = {
         {CL_DEVICE_TYPE_CPU, "pthread-skylake-avx512", "GenuineIntel", "OpenCL 3.0 PoCL HSTR: x", "cl_khr_fp64", NULL,
-         "skylake-avx512", "cpu", VENDOR_OTHER, CPU, SUBGROUP_LOCAL, 1, "", true},
+         "skylake-avx512", "cpu", VENDOR_OTHER, CPU, SUBGROUP_LOCAL, 1, "-w", true},
         {CL_DEVICE_TYPE_CPU, "pthread-haswell-AMD EPYC", "AuthenticAMD", "OpenCL 3.0 PoCL", "", NULL,
-         "haswell-AMD EPYC", "cpu", VENDOR_OTHER, CPU, SUBGROUP_LOCAL, 1, "", true},
+         "haswell-AMD EPYC", "cpu", VENDOR_OTHER, CPU, SUBGROUP_LOCAL, 1, "-w", true},
         {CL_DEVICE_TYPE_CPU, "cpu-haswell-Intel(R) Xeon(R) CPU  @ 2.20GHz", "GenuineIntel", "OpenCL 3.0 PoCL", groups,
          ANSWERS({0x4108, sizes_8_16_32, sizeof sizes_8_16_32}), "haswell-Intel Xeon CPU @ 2.20GHz", "cpu",
-         VENDOR_OTHER, CPU | SHUFFLE | HALF, SUBGROUP_KHR, 16, "-cl-std=CL3.0", false},
+         VENDOR_OTHER, CPU | SHUFFLE | HALF, SUBGROUP_KHR, 16, "-w -cl-std=CL3.0", false},
         {CL_DEVICE_TYPE_CPU, "pthread-", "x", "OpenCL 1.1 old", "", NULL, "pthread-", "cpu", VENDOR_OTHER, CPU,
-         SUBGROUP_LOCAL, 1, "", false},
+         SUBGROUP_LOCAL, 1, "-w", false},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)

@@ -169,7 +169,7 @@ static int measure_way(struct seeds *seeds, enum way way, struct job *job, const
                                     .job = job,
                                     .oracle = oracle,
                                     .variant = bench_variant_like(bench, job, way_names[way]),
-                                    .with_p = true,
+                                    .with_p = job->op.attention.k.dims[2] == CLASSIC_N,
                                     .plan = bench->plan};
     if (!measure.variant)
         return complain(EXIT_UNSUPPORTED, "no %s variant takes this problem", way_names[way]);

@@ -1,0 +1,314 @@
+#!/usr/bin/env python3
+"""The command clattn, end to end, on the default device: tensors from and to .npy files, exit codes of misuse, JSON,
+CSV and SVG that other programs can read, and the counter of device memory.
+
+usage: tools_test.py CLATTN HIDDEN_BUFFER_LIBRARY
+Exit status 77 (skipped) where there is no OpenCL device. Plain Python: NumPy may be absent."""
+import ast
+import csv
+import json
+import math
+import os
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree as xml
+
+CLATTN, HIDDEN = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+HIDDEN_BYTES = 48 << 20
+FORMATS = {"<f4": "f", "<f2": "e", "<u2": "H", "<i4": "i"}
+
+
+def clattn(*words, env=None):
+    return subprocess.run([CLATTN, *words], capture_output=True, text=True, timeout=300, env={**os.environ, **(env or {})})
+
+
+def strides_of(shape, fortran):
+    strides, step = [0] * len(shape), 1
+    for d in range(len(shape)) if fortran else reversed(range(len(shape))):
+        strides[d] = step
+        step *= shape[d]
+    return strides
+
+
+def indices_of(shape):
+    if not shape:
+        yield ()
+        return
+    for i in range(shape[0]):
+        for rest in indices_of(shape[1:]):
+            yield (i, *rest)
+
+
+def write_npy(path, shape, values, descr="<f4", fortran=False, stored_descr=None):
+    """values: in C order; written in the order that is asked for."""
+    ordered = list(values)
+    if fortran:
+        strides = strides_of(shape, True)
+        for value, index in zip(values, indices_of(shape)):
+            ordered[sum(i * s for i, s in zip(index, strides))] = value
+    header = f"{{'descr': '{stored_descr or descr}', 'fortran_order': {fortran}, 'shape': {tuple(shape)!r}, }}"
+    header += " " * (-(len(header) + 11) % 64) + "\n"
+    with open(path, "wb") as file:
+        file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode())
+        file.write(struct.pack(f"<{len(ordered)}{FORMATS[descr]}", *ordered))
+
+
+def read_npy(path):
+    with open(path, "rb") as file:
+        data = file.read()
+    length = struct.unpack("<H", data[8:10])[0]
+    header = ast.literal_eval(data[10:10 + length].decode())
+    assert (10 + length) % 64 == 0 and not header["fortran_order"]
+    count = math.prod(header["shape"])
+    return header["shape"], header["descr"], struct.unpack(f"<{count}{FORMATS[header['descr']]}", data[10 + length:])
+
+
+def bf16(value):
+    """To bfloat16 bits, to nearest even."""
+    bits = struct.unpack("<I", struct.pack("<f", value))[0]
+    return (bits + 0x7fff + (bits >> 16 & 1)) >> 16
+
+
+def from_bf16(bits):
+    return struct.unpack("<f", struct.pack("<I", bits << 16))[0]
+
+
+def attention(q, k, v, shape_q, shape_k, causal=False):
+    """[B,H,N,D] lists in C order, one head of keys per head of queries."""
+    b, h, nq, d = shape_q
+    nk = shape_k[2]
+    out = []
+    for head in range(b * h):
+        for i in range(nq):
+            row = q[(head * nq + i) * d:][:d]
+            seen = min(nk, max(0, i + nk - nq + 1)) if causal else nk
+            scores = [sum(x * y for x, y in zip(row, k[(head * nk + j) * d:][:d])) / math.sqrt(d) for j in range(seen)]
+            weights = [math.exp(s - max(scores)) for s in scores]
+            for c in range(d):
+                out.append(sum(w * v[(head * nk + j) * d + c] for j, w in enumerate(weights)) / sum(weights) if seen else 0)
+    return out
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def ok(self, *words, env=None):
+        done = clattn(*words, env=env)
+        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+        return done.stdout
+
+    def normal(self, count, seed=1):
+        source = random.Random(seed)
+        return [struct.unpack("<f", struct.pack("<f", source.gauss(0, 1)))[0] for _ in range(count)]
+
+    def assertClose(self, got, want, tolerance):
+        self.assertEqual(len(got), len(want))
+        for g, w in zip(got, want):
+            self.assertLessEqual(abs(g - w), tolerance)
+
+
+class Run(Case):
+    shape_q, shape_k = (1, 2, 5, 8), (1, 2, 7, 8)
+
+    def write_attention(self, order=False, transposed=False):
+        files = []
+        for seed, (name, shape) in enumerate([("q", self.shape_q), ("k", self.shape_k), ("v", self.shape_k)]):
+            values = self.normal(math.prod(shape), seed)
+            setattr(self, name, values)
+            stored = shape
+            if transposed:
+                stored = (shape[0], shape[2], shape[1], shape[3])
+                values = self.swap(values, shape)
+            write_npy(self.path(name), stored, values, fortran=order)
+            files += ["--in", f"{name}={self.path(name)}"]
+        return files
+
+    @staticmethod
+    def swap(values, shape):
+        """[B,H,N,D] to [B,N,H,D] or back."""
+        b, h, n, d = shape
+        return [values[((i * h + k) * n + j) * d + c] for i in range(b) for j in range(n) for k in range(h) for c in range(d)]
+
+    def test_attention_agrees_with_its_definition_in_every_order_and_layout(self):
+        for causal in (False, True):
+            for fortran, transposed in ((False, False), (True, False), (False, True)):
+                files = self.write_attention(fortran, transposed)
+                words = ["causal=bottom_right"] * causal + ["layout=bshd"] * transposed
+                text = self.ok("run", "attention", *words, *files, "--out", f"o={self.path('o')}", "--out",
+                               f"lse={self.path('lse')}", "--check", "--json")
+                said = json.loads(text)
+                self.assertTrue(said["check"]["ok"], text)
+                self.assertEqual(said["check"]["rows"], 10)
+                shape, descr, got = read_npy(self.path("o"))
+                self.assertEqual((shape, descr), ((1, 5, 2, 8) if transposed else self.shape_q, "<f4"))
+                self.assertEqual(read_npy(self.path("lse"))[0], (1, 2, 5))
+                if transposed:
+                    got = self.swap(got, (1, 5, 2, 8))
+                self.assertClose(got, attention(self.q, self.k, self.v, self.shape_q, self.shape_k, causal), 1e-5)
+
+    def test_a_forced_variant_is_the_one_that_runs(self):
+        said = json.loads(self.ok("run", "attention", *self.write_attention(), "--variant", "fused_fma", "--json"))
+        self.assertEqual(said["variant"], "fused_fma")
+
+    def test_bf16_comes_as_u2_and_goes_as_u2(self):
+        values = [bf16(x) for x in self.normal(3 * 33)]
+        for stored in (None, "bfloat16"):
+            write_npy(self.path("x"), (3, 33), values, "<u2", stored_descr=stored)
+            self.ok("run", "softmax", "dtype=bf16", "--in", f"x={self.path('x')}", "--out", f"y={self.path('y')}", "--check")
+            shape, descr, got = read_npy(self.path("y"))
+            self.assertEqual((shape, descr), ((3, 33), "<u2"))
+            for row in range(3):
+                line = [math.exp(from_bf16(x)) for x in values[row * 33:][:33]]
+                self.assertClose([from_bf16(y) for y in got[row * 33:][:33]], [x / sum(line) for x in line], 4e-3)
+
+    def test_dtype_converts_and_out_dtype_widens(self):
+        write_npy(self.path("x"), (4, 5), self.normal(20))
+        said = json.loads(self.ok("run", "softmax", "dtype=f16", "out_dtype=f32", "axis=0", "--in", f"x={self.path('x')}",
+                                  "--out", f"y={self.path('y')}", "--json"))
+        self.assertEqual(said["outputs"], [{"name": "y", "dtype": "f32", "shape": [4, 5]}])
+        got = read_npy(self.path("y"))[2]
+        for column in range(5):
+            self.assertAlmostEqual(sum(got[column::5]), 1, 5)
+
+    def test_states_of_parts_merge_into_that_of_the_whole(self):
+        values = self.normal(40)
+        write_npy(self.path("x"), (1, 40), values)
+        merge = []
+        for i, part in enumerate((values[:11], values[11:])):
+            write_npy(self.path(f"x{i}"), (1, len(part)), part, "<f4")
+            self.ok("run", "softmax_state", "--in", f"x={self.path(f'x{i}')}", "--out", f"m={self.path(f'm{i}')}", "--out",
+                    f"l={self.path(f'l{i}')}")
+            merge += ["--in", f"m{i}={self.path(f'm{i}')}", "--in", f"l{i}={self.path(f'l{i}')}"]
+        self.ok("run", "softmax_merge", *merge, "--out", f"m={self.path('m')}", "--out", f"l={self.path('l')}", "--check")
+        self.assertEqual(read_npy(self.path("m"))[2][0], max(values))
+        self.assertClose(read_npy(self.path("l"))[2], [sum(math.exp(x - max(values)) for x in values)], 1e-4)
+
+    def test_a_product_with_transposes(self):
+        a, b = self.normal(6, 1), self.normal(12, 2)
+        write_npy(self.path("a"), (3, 2), a)
+        write_npy(self.path("b"), (4, 3), b)
+        self.ok("run", "gemm", "transpose_a=1", "transpose_b=1", "alpha=2", "--in", f"a={self.path('a')}", "--in",
+                f"b={self.path('b')}", "--out", f"c={self.path('c')}", "--check")
+        shape, _, got = read_npy(self.path("c"))
+        self.assertEqual(shape, (2, 4))
+        want = [2 * sum(a[k * 2 + i] * b[j * 3 + k] for k in range(3)) for i in range(2) for j in range(4)]
+        self.assertClose(got, want, 1e-5)
+
+
+class Misuse(Case):
+    def test_wrong_usage_is_2_and_says_why(self):
+        write_npy(self.path("x"), (2, 3), [0.0] * 6)
+        write_npy(self.path("i"), (2, 3), [0] * 6, "<i4")
+        with open(self.path("bad"), "wb") as file:
+            file.write(b"\x93NUMPY\x01\x00\xff\xff{'descr': '<f4'")
+        x, out = f"x={self.path('x')}", self.path("out")
+        wrong = {
+            (): "COMMAND",
+            ("fly",): "fly",
+            ("info", "--fast"): "--fast",
+            ("info", "attention"): "no operation",
+            ("run",): "which operation",
+            ("run", "sorting"): "sorting",
+            ("run", "softmax"): "'x'",
+            ("run", "softmax", "--in"): "wants a value",
+            ("run", "softmax", "--in", "x"): "NAME=FILE",
+            ("run", "softmax", "--in", x, "--in", x): "twice",
+            ("run", "softmax", "--in", f"x={self.path('none')}"): "No such file",
+            ("run", "softmax", "--in", f"x={self.path('bad')}"): "cut off",
+            ("run", "softmax", "--in", f"x={self.path('i')}"): "i32",
+            ("run", "softmax", "--in", x, "axis=2"): "axis=2",
+            ("run", "softmax", "--in", x, "axis=one"): "axis=one",
+            ("run", "softmax", "--in", x, "colour=red"): "colour",
+            ("run", "softmax", "--in", x, "dtype=f8"): "f8",
+            ("run", "softmax", "--in", x, "--out", f"z={out}"): "'z'",
+            ("run", "softmax", "--in", x, "--out", f"y={self.path('no/folder')}"): "No such file",
+            ("run", "softmax", "--in", x, "--variant", "magic"): "magic",
+            ("run", "attention", "--in", f"q={self.path('x')}"): "dimensions",
+            ("run", "gemm", "--in", f"a={self.path('x')}", "--in", f"b={self.path('x')}"): "a",
+            ("run", "gemm", "beta=1", "--in", f"a={self.path('x')}", "--in", f"b={self.path('x')}"): "'c'",
+            ("check", "--suite", "slow"): "slow",
+            ("check", "--dtype", "f64"): "f64",
+            ("check", "sorting"): "sorting",
+            ("bench", "--shape", "1,2"): "one operation",
+            ("bench", "attention", "--shape", "1,2"): "B,HQ,HKV",
+            ("bench", "attention", "--shape", "1,2,x"): "1,2,x",
+            ("bench", "attention", "--suite", "everything"): "everything",
+            ("bench", "--suite", "host", "--shape", "1"): "exclude",
+        }
+        for words, reason in wrong.items():
+            with self.subTest(words=words):
+                done = clattn(*words)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertEqual(done.stdout, "")
+                self.assertIn(reason, done.stderr)
+        self.assertFalse(os.path.exists(out))
+
+    def test_no_device_is_3(self):
+        write_npy(self.path("x"), (2, 3), [0.0] * 6)
+        no_platform = {"OCL_ICD_VENDORS": self.folder.name, "OCL_ICD_FILENAMES": ""}
+        for words in (("info",), ("check",), ("bench",), ("run", "softmax", "--in", f"x={self.path('x')}")):
+            self.assertEqual(clattn(*words, env=no_platform).returncode, 3)
+            self.assertEqual(clattn(*words, "--device", "no such device").returncode, 3)
+
+    def test_every_command_has_help_with_an_example(self):
+        for words in ((), ("info",), ("run",), ("check",), ("bench",)):
+            self.assertIn("Example", self.ok(*words, "--help"))
+        self.assertRegex(self.ok("--version"), r"^clattn \d+\.\d+\.\d+$")
+
+
+class Reports(Case):
+    def test_info_names_devices_and_reasons(self):
+        said = json.loads(self.ok("info", "--json"))
+        self.assertGreaterEqual(len(said["devices"]), 1)
+        for device in said["devices"]:
+            self.assertGreater(device["compute_units"], 0)
+            for choice in device["choices"]:
+                self.assertTrue(choice["variant"], choice)
+                self.assertTrue(all(r["reason"] for r in choice["refused"]), choice)
+        self.assertIn(said["devices"][0]["name"], self.ok("info"))
+
+    def test_check_covers_every_accepted_variant(self):
+        said = json.loads(self.ok("check", "softmax_state", "logsumexp", "--dtype", "f32", "--json"))
+        self.assertTrue(all(r["ok"] and r["max_abs"] is not None and r["median_s"] > 0 for r in said["results"]))
+        self.assertGreaterEqual(len({r["variant"] for r in said["results"]}), 3)
+
+    def test_bench_writes_json_csv_and_svg(self):
+        svg, table = self.path("plot.svg"), self.path("table.csv")
+        said = json.loads(self.ok("bench", "softmax", "--shape", "64,256", "--vs", "three_pass", "--json", "--plot", svg,
+                                  "--csv", table))
+        self.assertEqual(len(said["results"]), 2)
+        for result in said["results"]:
+            self.assertTrue(result["ok"])
+            self.assertGreaterEqual(result["runs"], 20)
+            self.assertGreaterEqual(result["peak_device_bytes"], 2 * 64 * 256 * 4)
+            for key in ("max_abs", "max_rel", "median_s", "gb_s", "share", "ratio"):
+                self.assertGreater(result[key], 0, key)
+        self.assertAlmostEqual(said["results"][0]["ratio"] * said["results"][1]["ratio"], 1, 6)
+        root = xml.parse(svg).getroot()
+        self.assertEqual(root.tag, "{http://www.w3.org/2000/svg}svg")
+        self.assertEqual(len(root.findall(".//{*}polyline")), 4)
+        with open(table, newline="") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual([r["variant"] for r in rows], [r["variant"] for r in said["results"]])
+
+    def test_hidden_allocations_count(self):
+        words = ("bench", "softmax", "--shape", "64,256", "--json")
+        preload = {"LD_PRELOAD": HIDDEN, "ASAN_OPTIONS": "verify_asan_link_order=0"}
+        plain = json.loads(self.ok(*words))["results"][0]["peak_device_bytes"]
+        hidden = json.loads(self.ok(*words, env=preload))["results"][0]["peak_device_bytes"]
+        self.assertEqual(hidden - plain, HIDDEN_BYTES)
+
+
+if __name__ == "__main__":
+    if clattn("info", "--json").returncode == 3:
+        sys.exit(77)
+    unittest.main(argv=sys.argv[:1])
