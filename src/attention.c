@@ -101,13 +101,9 @@ static clattn_status check_limits(const clattn_attention_op *op) {
 }
 
 static clattn_status check_overlap(const clattn_attention_op *op) {
-    FORWARD(check_disjoint("o", &op->o, "q", &op->q));
-    FORWARD(check_disjoint("o", &op->o, "k", &op->k));
-    FORWARD(check_disjoint("o", &op->o, "v", &op->v));
-    FORWARD(check_disjoint("lse", &op->lse, "q", &op->q));
-    FORWARD(check_disjoint("lse", &op->lse, "k", &op->k));
-    FORWARD(check_disjoint("lse", &op->lse, "v", &op->v));
-    return check_disjoint("lse", &op->lse, "o", &op->o);
+    const struct check_named tensors[] = {
+        {"lse", &op->lse}, {"o", &op->o}, {"q", &op->q}, {"k", &op->k}, {"v", &op->v}};
+    return check_all_disjoint(tensors, 2, 5);
 }
 
 static clattn_status check(clattn_context *context, const clattn_op *head, struct problem *problem, bool *empty) {

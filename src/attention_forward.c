@@ -1,6 +1,7 @@
 /* Attention in one kernel, fused or in two passes over the keys: tile parameters from the tuning row to the kernel's
  * options, and the launch. */
 #include "attention.h"
+#include "context.h"
 #include "launch.h"
 #include "status.h"
 #include "tile_fit.h"
@@ -12,6 +13,11 @@
 struct plan {
     struct tile_shape shape;
     int score_tiles, k_slice, v_slice, q_resident, stage_slots;
+};
+
+struct ready {
+    struct plan plan;
+    struct program *program; /* lives as long as the context */
 };
 
 /* As view_t and attention_t there. */
@@ -151,10 +157,11 @@ void attention_forward_blocks(const struct problem *problem, const struct choice
     *keys = block_keys(&plan);
 }
 
-static clattn_status get_program(clattn_context *context, const struct problem *problem, const struct choice *choice,
-                                 struct plan *plan, struct program **program) {
+static clattn_status build(clattn_context *context, const struct problem *problem, const struct choice *choice,
+                           struct ready *ready) {
     char tile[256], options[640];
-    FORWARD(make_plan(problem, choice, plan));
+    const struct plan *plan = &ready->plan;
+    FORWARD(make_plan(problem, choice, &ready->plan));
     tile_options(&plan->shape, "plain", tile, sizeof tile);
     snprintf(options, sizeof options,
              "%s -DELEMENT=%d -DOUT_ELEMENT=%d -DHEAD_DIM=%d -DVALUE_DIM=%d -DCAUSAL=%d -DALIGNED=%d -DSCORE_TILES=%d "
@@ -168,14 +175,36 @@ static clattn_status get_program(clattn_context *context, const struct problem *
         .kernel = two_pass ? "attention_two_pass" : "attention_forward",
         .options = options,
     };
-    return program_get(context, &key, program);
+    return program_get(context, &key, &ready->program);
+}
+
+/* All that a plan depends on, where the caller gave no parameters. */
+struct kind {
+    const struct variant *variant;
+    uint64_t caps;
+    int64_t head_dim, value_dim;
+    int32_t dtype, out_dtype, causal, aligned;
+};
+
+/* A plan and a built program; a warm call finds both in the context's memo. */
+static clattn_status get_ready(clattn_context *context, const struct problem *problem, const struct choice *choice,
+                               struct ready *ready) {
+    const struct kind kind = {choice->variant,    choice->facts.caps,      problem->head_dim,
+                              problem->value_dim, (int32_t)problem->dtype, (int32_t)problem->out_dtype,
+                              problem->causal,    problem->aligned};
+    if (choice->overridden)
+        return build(context, problem, choice, ready);
+    if (memo_find(&context->memo, &kind, sizeof kind, ready, sizeof *ready))
+        return CLATTN_SUCCESS;
+    FORWARD(build(context, problem, choice, ready));
+    memo_keep(&context->memo, &kind, sizeof kind, ready, sizeof *ready);
+    return CLATTN_SUCCESS;
 }
 
 clattn_status attention_forward_prepare(clattn_context *context, const struct problem *problem,
                                         const struct choice *choice) {
-    struct plan plan;
-    struct program *program;
-    return get_program(context, problem, choice, &plan, &program);
+    struct ready ready;
+    return get_ready(context, problem, choice, &ready);
 }
 
 static struct view view_of(const clattn_tensor *tensor) {
@@ -211,19 +240,19 @@ static void set_arguments(struct launch *launch, const clattn_attention_op *op, 
 clattn_status attention_forward_enqueue(clattn_context *context, const clattn_attention_op *op,
                                         const struct problem *problem, const struct choice *choice,
                                         const clattn_launch *launch) {
-    struct plan plan;
-    struct program *program;
+    struct ready ready;
     struct sequence sequence;
     struct launch kernel;
-    FORWARD(get_program(context, problem, choice, &plan, &program));
-    const int64_t blocks = (problem->nq + block_queries(&plan) - 1) / block_queries(&plan);
+    FORWARD(get_ready(context, problem, choice, &ready));
+    const struct plan *plan = &ready.plan;
+    const int64_t blocks = (problem->nq + block_queries(plan) - 1) / block_queries(plan);
     int64_t groups = 0;
     RETURN_IF(__builtin_mul_overflow(problem->batch, problem->heads, &groups) ||
                   __builtin_mul_overflow(groups, blocks, &groups) || groups > INT32_MAX,
-              CLATTN_UNSUPPORTED, "q: batch times heads times blocks of %d queries exceed 2^31", block_queries(&plan));
-    const size_t grid = (size_t)groups, items = (size_t)(plan.shape.groups * plan.shape.items);
+              CLATTN_UNSUPPORTED, "q: batch times heads times blocks of %d queries exceed 2^31", block_queries(plan));
+    const size_t grid = (size_t)groups, items = (size_t)(plan->shape.groups * plan->shape.items);
     sequence_begin(&sequence, context, launch, 1);
-    launch_begin(&kernel, program);
+    launch_begin(&kernel, ready.program);
     set_arguments(&kernel, op, problem);
     const clattn_status status = launch_enqueue(&kernel, &sequence, 1, &grid, &items);
     sequence_end(&sequence);

@@ -244,15 +244,23 @@ static bool proven_disjoint(const struct extent *a, const struct extent *b) {
     return false;
 }
 
+clattn_status check_all_disjoint(const struct check_named *tensors, int outputs, int count) {
+    struct extent extents[CHECK_MOST_NAMED] = {{0}};
+    for (int i = 0; i < count; i++)
+        if (!is_absent(tensors[i].tensor) && !is_empty(tensors[i].tensor))
+            FORWARD(make_extent(tensors[i].name, tensors[i].tensor, &extents[i]));
+    for (int i = 0; i < outputs; i++)
+        for (int j = i + 1; j < count; j++)
+            RETURN_IF(extents[i].tensor != NULL && extents[j].tensor != NULL &&
+                          !proven_disjoint(&extents[i], &extents[j]),
+                      CLATTN_INVALID_ARGUMENT, "%s overlaps %s in memory", tensors[i].name, tensors[j].name);
+    return CLATTN_SUCCESS;
+}
+
 clattn_status check_disjoint(const char *output_name, const clattn_tensor *output, const char *other_name,
                              const clattn_tensor *other) {
-    struct extent a = {0}, b = {0};
-    if (is_absent(output) || is_absent(other) || is_empty(output) || is_empty(other))
-        return CLATTN_SUCCESS;
-    FORWARD(make_extent(output_name, output, &a));
-    FORWARD(make_extent(other_name, other, &b));
-    RETURN_IF(!proven_disjoint(&a, &b), CLATTN_INVALID_ARGUMENT, "%s overlaps %s in memory", output_name, other_name);
-    return CLATTN_SUCCESS;
+    const struct check_named pair[] = {{output_name, output}, {other_name, other}};
+    return check_all_disjoint(pair, 1, 2);
 }
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */

@@ -19,8 +19,18 @@ clattn_status check_dim(const char *name, const clattn_tensor *tensor, int dim, 
 clattn_status check_dtype(const char *name, const clattn_tensor *tensor, unsigned allowed);
 /* The stride of the last dim is 1, or the dim is at most 1. */
 clattn_status check_innermost_dense(const char *name, const clattn_tensor *tensor);
-/* Refuses an output that cannot be proven disjoint from another tensor. Decided on the parent buffers; disjoint element
- * ranges, or equal strides with offsets that interleave (packed QKV), are accepted. */
+/* A tensor with its name, for checks over several. */
+struct check_named {
+    const char *name;
+    const clattn_tensor *tensor;
+};
+#define CHECK_MOST_NAMED 8
+
+/* Refuses outputs that cannot be proven disjoint from each other and from the inputs: tensors[0 .. outputs - 1] are
+ * written, the others up to count (at most CHECK_MOST_NAMED) are read. Decided on the parent buffers; disjoint element
+ * ranges, or equal strides with offsets that interleave (packed QKV), are accepted. Absent and empty tensors overlap
+ * nothing. */
+clattn_status check_all_disjoint(const struct check_named *tensors, int outputs, int count);
 clattn_status check_disjoint(const char *output_name, const clattn_tensor *output, const char *other_name,
                              const clattn_tensor *other);
 /* Same memory, offset, dtype, dims and strides: the documented in-place form. */

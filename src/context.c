@@ -82,6 +82,7 @@ static clattn_status open_context(clattn_context *context, const clattn_context_
     context->log = (struct log){options->log, options->log_user, options->log_level};
     selftest_init(&context->selftest);
     program_table_init(&context->programs);
+    memo_init(&context->memo);
     binary_cache_open(&context->cache, options->cache_dir, options->cache_bytes, &context->log);
     if (has_cl_dir)
         context->cl_dir = os_copy_text(options->cl_dir);
@@ -123,6 +124,7 @@ void clattn_context_release(clattn_context **handle) {
     if (context == NULL)
         return;
     tuning_free(context->tuning);
+    memo_free(&context->memo);
     program_table_free(&context->programs);
     binary_cache_close(&context->cache);
     selftest_free(&context->selftest);

@@ -5,6 +5,7 @@
 #include "binary_cache.h"
 #include "device.h"
 #include "log.h"
+#include "memo.h"
 #include "program.h"
 #include "selftest.h"
 #include "tuning.h"
@@ -18,6 +19,7 @@ struct clattn_context {
     char *tuning_path;
     struct binary_cache cache;
     struct program_table programs;
+    struct memo memo; /* plans by kind of problem */
     struct tuning *tuning;
     struct selftest selftest;
     uint64_t launches; /* updated atomically */

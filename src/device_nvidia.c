@@ -34,7 +34,7 @@ void device_nvidia(cl_device_id device, struct device_facts *facts) {
         return;
     snprintf(facts->architecture, sizeof facts->architecture, "sm_%u%u", (unsigned)major, (unsigned)minor);
     facts->subgroup = SUBGROUP_NVIDIA;
-    facts->caps |= CAP_BIT(CAP_SUBGROUP_SHUFFLE) | CAP_BIT(CAP_HALF_TYPE);
+    facts->caps |= CAP_BIT(CAP_SUBGROUP_SHUFFLE); /* the compiler refuses to load a half in OpenCL C 1.2 */
     if (major >= 8)
         facts->caps |= CAP_BIT(CAP_NVIDIA_MMA);
     for (size_t i = 0; i < sizeof static_local_memory / sizeof static_local_memory[0]; i++)

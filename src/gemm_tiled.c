@@ -86,9 +86,9 @@ static const char *refusal(enum backend backend, const struct parameters *parame
 /* Tuning rows shrink to the device; what a caller asked for is taken as it is or refused. */
 static clattn_status make_plan(const struct problem *problem, const struct choice *choice, struct plan *plan) {
     static const struct tile_step for_items[] = {{"groups", 1}, {"fma_items", 1}, {NULL, 0}};
-    static const struct tile_step for_local[] = {{"stage_slots", 1}, {"k_slice", 16},  {"column_tiles", 1},
-                                                 {"groups", 1},      {"k_slice", 1},   {"fma_items", 1},
-                                                 {"fma_rows", 4}, {"cpu_rows", 8}, {"mma_rows", 16}, {NULL, 0}};
+    static const struct tile_step for_local[] = {
+        {"stage_slots", 1}, {"k_slice", 16}, {"column_tiles", 1}, {"groups", 1},    {"k_slice", 1},
+        {"fma_items", 1},   {"fma_rows", 4}, {"cpu_rows", 8},     {"mma_rows", 16}, {NULL, 0}};
     const enum backend backend = choice->variant->backend;
     const struct need_user user = {problem, backend};
     const struct tile_plan fit = {for_items, for_local, need, &user};

@@ -78,11 +78,11 @@ static const char nv[] = "cl_khr_icd cl_nv_device_attribute_query cl_nv_pragma_u
 static void nvidia_devices(void **state) {
     const struct expectation rows[] = {
         {CL_DEVICE_TYPE_GPU, "NVIDIA H200", "NVIDIA Corporation", "OpenCL 3.0 CUDA", nv, WARP(nine, zero), "H200",
-         "sm_90", VENDOR_NVIDIA, SHUFFLE | HALF | MMA, SUBGROUP_NVIDIA, 32, "-w", true},
+         "sm_90", VENDOR_NVIDIA, SHUFFLE | MMA, SUBGROUP_NVIDIA, 32, "-w", true},
         {CL_DEVICE_TYPE_GPU, "NVIDIA GeForce RTX 3090", "NVIDIA Corporation", "OpenCL 3.0 CUDA", nv, WARP(eight, six),
-         "GeForce RTX 3090", "sm_86", VENDOR_NVIDIA, SHUFFLE | HALF | MMA, SUBGROUP_NVIDIA, 32, "-w", true},
+         "GeForce RTX 3090", "sm_86", VENDOR_NVIDIA, SHUFFLE | MMA, SUBGROUP_NVIDIA, 32, "-w", true},
         {CL_DEVICE_TYPE_GPU, "Tesla V100-SXM2-16GB", "NVIDIA Corporation", "OpenCL 1.2 CUDA", nv, WARP(seven, zero),
-         "Tesla V100-SXM2-16GB", "sm_70", VENDOR_NVIDIA, SHUFFLE | HALF, SUBGROUP_NVIDIA, 32, "-w", true},
+         "Tesla V100-SXM2-16GB", "sm_70", VENDOR_NVIDIA, SHUFFLE, SUBGROUP_NVIDIA, 32, "-w", true},
         {CL_DEVICE_TYPE_GPU, "NVIDIA H200", "NVIDIA Corporation", "OpenCL 3.0 CUDA", nv, NULL, "H200", "unknown",
          VENDOR_NVIDIA, 0, SUBGROUP_LOCAL, 32, "-w", true},
         /* The same silicon behind another driver that has none of the queries. */
@@ -255,7 +255,7 @@ static void mask_only_lowers(void **state) {
         {"cpu,all", SHUFFLE | HALF | MMA},
     };
     (void)state;
-    fake_device[0].extensions = nv;
+    fake_device[0].extensions = "cl_nv_device_attribute_query cl_khr_fp16";
     fake_device[0].answers = WARP(nine, zero);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const struct device_facts facts = query(rows[i].mask);
