@@ -252,6 +252,63 @@ static void in_place(void **state) {
     }
 }
 
+/* ---- number formats ---- */
+
+/* One operand of weight 1 comes out as it went in, rounded to the result's type. */
+static void convert(clattn_dtype dtype, const uint32_t *bits, int count, int64_t width, double *result) {
+    const int64_t dims[4] = {1, 1, 1, width};
+    double zeros[16] = {0}, zero = 0;
+    struct test_tensor in = test_input(CLATTN_F32, 4, dims, zeros, NULL, NAN), out = test_output(dtype, 4, dims, NULL);
+    struct test_tensor lse = test_input(CLATTN_F32, 3, dims, &zero, NULL, NAN);
+    CHECK_CL(clEnqueueWriteBuffer(device.queue, in.buffer, CL_TRUE, (size_t)in.view.offset * 4, (size_t)count * 4, bits,
+                                  0, NULL, NULL));
+    clattn_attention_merge_op op;
+    clattn_attention_merge_init(&op);
+    op.count = 1;
+    op.o_in = &in.view;
+    op.lse_in = &lse.view;
+    op.o = out.view;
+    test_run(&op.head, NULL);
+    test_read(&out, result);
+    test_release(&in);
+    test_release(&out);
+    test_release(&lse);
+}
+
+static uint32_t bits_of(double value) {
+    const float narrow = (float)value;
+    uint32_t bits;
+    memcpy(&bits, &narrow, sizeof bits);
+    return bits;
+}
+
+static void narrow_types_round_to_even(void **state) {
+    const uint32_t to_bf16[] = {bits_of(0.2691408770292272),
+                                bits_of(1 + 0x1p-8),
+                                bits_of(1 + 3 * 0x1p-8),
+                                bits_of(1 + 0x1p-8 + 0x1p-16),
+                                bits_of(3.4e38),
+                                0x7F800001,
+                                0xFFFFFFFF,
+                                bits_of(-(double)INFINITY)};
+    const double bf16[] = {0.26953125, 1, 1.015625, 1.0078125, INFINITY, NAN, NAN, -INFINITY};
+    const uint32_t to_f16[] = {bits_of(65519),   bits_of(65520),      bits_of(1.5 * 0x1p-25),
+                               bits_of(0x1p-25), bits_of(-65519),     0x7F800001,
+                               0xFFFFFFFF,       bits_of(1 + 0x1p-11)};
+    const double f16[] = {65504, INFINITY, 0x1p-24, 0, -65504, NAN, NAN, 1};
+    (void)state;
+    for (int64_t width = 8; width <= 9; width++) { /* by packets, and one by one */
+        double got[16];
+        struct reference_error error = {0};
+        convert(CLATTN_BF16, to_bf16, 8, width, got);
+        reference_compare_within(&error, 8, got, bf16, 0, 0);
+        convert(CLATTN_F16, to_f16, 8, width, got);
+        reference_compare_within(&error, 8, got, f16, 0, 0);
+        if (error.bad)
+            fail_msg("value %lld came out as %.9g, not %.9g", (long long)error.index, error.got, error.want);
+    }
+}
+
 static void overlapping_is_refused(void **state) {
     (void)state;
     const int64_t dims[4] = {1, 1, 4, 8};
@@ -282,10 +339,10 @@ static void overlapping_is_refused(void **state) {
 
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(empty_and_far_operands), cmocka_unit_test(counts_from_none_to_many),
-        cmocka_unit_test(every_dtype_and_width),  cmocka_unit_test(many_operands_in_half),
-        cmocka_unit_test(strided_and_offset),     cmocka_unit_test(in_place),
-        cmocka_unit_test(overlapping_is_refused),
+        cmocka_unit_test(empty_and_far_operands),     cmocka_unit_test(counts_from_none_to_many),
+        cmocka_unit_test(every_dtype_and_width),      cmocka_unit_test(many_operands_in_half),
+        cmocka_unit_test(strided_and_offset),         cmocka_unit_test(in_place),
+        cmocka_unit_test(narrow_types_round_to_even), cmocka_unit_test(overlapping_is_refused),
     };
     return support_main("merge", tests, sizeof tests / sizeof tests[0]);
 }
