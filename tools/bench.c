@@ -135,17 +135,26 @@ static int bench_defaults(struct bench *bench) {
     return EXIT_OK;
 }
 
+/* GB/s where all results are bound by memory, else whichever FLOP/s suits the fastest. */
+static double plot_unit(const struct report *report, bool *bandwidth, const char **unit) {
+    double fastest = 0;
+    *bandwidth = report->count > 0;
+    for (size_t i = 0; i < report->count; i++) {
+        const struct result *r = &report->results[i];
+        *bandwidth = *bandwidth && r->memory_bound;
+        fastest = r->median_s > 0 && r->flops / r->median_s > fastest ? r->flops / r->median_s : fastest;
+    }
+    *unit = *bandwidth ? "GB/s" : fastest < 1e12 ? "GFLOP/s" : "TFLOP/s";
+    return *bandwidth || fastest < 1e12 ? 1e9 : 1e12;
+}
+
 static int plot(const struct bench *bench, const char *path) {
-    struct plot plot = {
-        .title = "clattn bench",
-        .x_label = "sequence length or row length",
-        .panel_count = 2,
-        .panels = {{.title = "Speed", .unit = "TFLOP/s"}, {.title = "Peak device memory", .unit = "MiB"}}};
-    bool bandwidth = bench->report.count > 0;
-    for (size_t i = 0; i < bench->report.count; i++)
-        bandwidth = bandwidth && bench->report.results[i].memory_bound;
-    if (bandwidth)
-        plot.panels[0].unit = "GB/s";
+    struct plot plot = {.title = "clattn bench",
+                        .x_label = "sequence length or row length",
+                        .panel_count = 2,
+                        .panels = {{.title = "Speed"}, {.title = "Peak device memory", .unit = "MiB"}}};
+    bool bandwidth;
+    const double unit = plot_unit(&bench->report, &bandwidth, &plot.panels[0].unit);
     snprintf(plot.note, sizeof plot.note, "%s", bench->machine.entry.name);
     for (size_t i = 0; i < bench->report.count; i++) {
         const struct result *r = &bench->report.results[i];
@@ -153,7 +162,7 @@ static int plot(const struct bench *bench, const char *path) {
         if (r->median_s <= 0)
             continue;
         snprintf(name, sizeof name, "%.16s %.20s %s", r->op, r->variant, r->dtype);
-        plot_add(&plot.panels[0], name, r->size, (bandwidth ? r->bytes * 1e3 : r->flops) / r->median_s / 1e12);
+        plot_add(&plot.panels[0], name, r->size, (bandwidth ? r->bytes : r->flops) / r->median_s / unit);
         plot_add(&plot.panels[1], name, r->size, (double)r->peak_device_bytes / 1048576);
     }
     return plot_write(&plot, path) ? EXIT_OK : complain(EXIT_USAGE, "--plot %s: %s", path, strerror(errno));

@@ -26,13 +26,18 @@ struct bare {
 struct host {
     struct bench *bench;
     struct job job;
+    struct oracle oracle;
     struct bare bare;
     cl_command_queue queue; /* without profiling */
 };
 
-static int add_line(struct host *host, const char *variant, double seconds, const char *note) {
+/* Beside a time of an attention stand the errors of its result. */
+static int add_line(struct host *host, const char *variant, double seconds, const char *note, bool attention) {
     struct result result;
     measure_describe(&host->job, &result);
+    if (attention)
+        oracle_compare(&host->oracle, &host->job, &result.errors);
+    result.checked = attention;
     strcpy(result.op, "host");
     result.bytes = result.flops = 0;
     result.memory_bound = true;
@@ -73,7 +78,7 @@ static int add_first_result(struct host *host, const char *name, const char *cac
     FORWARD(first_result(host, cache_dir, &seconds, &statistics));
     snprintf(note, sizeof note, "clattn_context_create to result; %llu programs built, %llu loaded",
              (unsigned long long)statistics.programs_built, (unsigned long long)statistics.programs_loaded);
-    return add_line(host, name, seconds, note);
+    return add_line(host, name, seconds, note, true);
 }
 
 /* ---- a warm call ------------------------------------------------------------------------------------------------- */
@@ -147,15 +152,17 @@ static int measure_calls(struct host *host) {
     FORWARD(job_prepare(&host->job, machine, NULL, NULL));
     FORWARD(time_calls(host, bare_launch, &bare));
     FORWARD(time_calls(host, attention_call, &ours));
-    FORWARD(add_line(host, "bare launch", bare, "host time; clSetKernelArg four times, clEnqueueNDRangeKernel"));
+    FORWARD(add_line(host, "bare launch", bare, "host time; clSetKernelArg four times, clEnqueueNDRangeKernel", false));
     snprintf(note, sizeof note, "host time; %.2f us above the bare launch", (ours - bare) * 1e6);
-    return add_line(host, "attention call", ours, note);
+    FORWARD(job_read(&host->job, machine));
+    return add_line(host, "attention call", ours, note, true);
 }
 
 static int measure(struct host *host) {
     FORWARD(selection_make(&tiny_attention, host->bench->selection.elements[0], host->bench->selection.seed,
                            &host->bench->arguments.settings, &host->job));
     FORWARD(job_upload(&host->job, &host->bench->machine));
+    FORWARD(oracle_make(&host->oracle, &host->job, BENCH_MULTIPLICATIONS));
     /* first of all: nothing has been built or loaded in this process yet */
     FORWARD(add_first_result(host, "first result, new process", NULL));
     FORWARD(add_first_result(host, "first result, new context", NULL));
@@ -166,6 +173,7 @@ static int measure(struct host *host) {
 int bench_suite_host(struct bench *bench) {
     struct host host = {.bench = bench};
     const int code = measure(&host);
+    oracle_free(&host.oracle);
     job_release(&host.job);
     if (host.bare.kernel)
         clReleaseKernel(host.bare.kernel);

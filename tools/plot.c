@@ -9,7 +9,7 @@
 #define PANEL_WIDTH 470.0
 #define PANEL_HEIGHT 300.0
 #define LEFT 70.0
-#define TOP 70.0
+#define TOP 86.0
 #define GAP 110.0
 #define LEGEND_LINE 18.0
 #define BOTTOM 60.0

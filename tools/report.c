@@ -48,7 +48,7 @@ const char *format_seconds(double seconds, char text[16]) {
     else if (seconds < 1e-3)
         snprintf(text, 16, "%.2f us", seconds * 1e6);
     else
-        snprintf(text, 16, seconds < 1 ? "%.3f ms" : "%.0f ms", seconds * 1e3);
+        snprintf(text, 16, seconds < 1 ? "%.3f ms" : "%.3f s", seconds < 1 ? seconds * 1e3 : seconds);
     return text;
 }
 
@@ -73,7 +73,7 @@ static const char *format_error(double error, bool known, char text[16]) {
 }
 
 static const char *format_speed(const struct result *result, char text[24]) {
-    if (result->median_s <= 0)
+    if (result->median_s <= 0 || result->bytes <= 0)
         snprintf(text, 24, "-");
     else if (result->memory_bound)
         snprintf(text, 24, "%.1f GB/s", gb_per_second(result));
