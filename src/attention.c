@@ -34,8 +34,6 @@ int64_t attention_diagonal(const clattn_attention_op *op) {
 static clattn_status check_settings(const clattn_attention_op *op) {
     RETURN_IF((int)op->causal < CLATTN_CAUSAL_NONE || op->causal > CLATTN_CAUSAL_TOP_LEFT, CLATTN_INVALID_ARGUMENT,
               "causal: %d is unknown", (int)op->causal);
-    RETURN_IF(op->has_diagonal && op->causal == CLATTN_CAUSAL_NONE, CLATTN_INVALID_ARGUMENT,
-              "diagonal: %" PRId64 " is given while causal is NONE", op->diagonal);
     RETURN_IF(op->has_scale && !isfinite(op->scale), CLATTN_INVALID_ARGUMENT, "scale: %f is not finite",
               (double)op->scale);
     return CLATTN_SUCCESS;

@@ -53,11 +53,20 @@ static void run(const struct tile_shape *shape, clattn_dtype dtype) {
     free(got);
 }
 
+/* As the kernel's arrays are. */
+static uint64_t local_bytes(const struct tile_shape *shape) {
+    const int rows = shape->groups * shape->m, columns = 2 * shape->n, depth = 2 * shape->k;
+    return tile_a_bytes(shape, rows, depth) + tile_bt_bytes(shape, columns, depth) +
+           tile_b_bytes(shape, columns, columns) + tile_left_bytes(shape, rows, columns) +
+           tile_row_scratch_bytes(shape) + 5 * TILE_ALIGNMENT;
+}
+
 static void run_text(enum backend backend, const char *text, const clattn_dtype *dtypes, size_t count) {
     struct parameters parameters = {0};
     CHECK(parameters_parse(&parameters, text));
     const struct tile_shape shape = tile_shape_of(backend, &parameters, &device.clattn->facts);
-    if ((uint32_t)(shape.groups * shape.items) > device.clattn->facts.max_group)
+    if ((uint32_t)(shape.groups * shape.items) > device.clattn->facts.max_group ||
+        local_bytes(&shape) > device.clattn->facts.local_memory)
         return;
     for (size_t i = 0; i < count; i++)
         run(&shape, dtypes[i]);

@@ -199,7 +199,8 @@ typedef struct clattn_attention_op {
     clattn_op head;
     clattn_tensor q, k, v, o, lse;
     clattn_causal causal;
-    int32_t has_diagonal; /* non-zero: with causal, key j is visible where j <= i + diagonal, whatever Nq and Nk are */
+    int32_t has_diagonal; /* non-zero: with causal, key j is visible where j <= i + diagonal, whatever Nq and Nk are;
+                             without causal it has no effect */
     int64_t diagonal;
     int32_t has_scale; /* zero: 1 / sqrt(D) */
     float scale;       /* any finite value */
