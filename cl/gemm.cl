@@ -17,8 +17,6 @@
 #define B_TILE_SIZE (TRANSPOSE_B ? BT_SIZE(BLOCK_N, K_SLICE) : B_SIZE(K_SLICE, BLOCK_N))
 #define BAND 8 /* rows of blocks that are walked together, so that what they read of B is still in a cache */
 
-#include "view.clh"
-
 typedef struct {
     int row, col; /* of the block's first element */
 } place_of_block_t;

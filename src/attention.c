@@ -134,22 +134,34 @@ static int64_t tuning_size(const struct problem *problem) {
     return problem->head_dim > problem->value_dim ? problem->head_dim : problem->value_dim;
 }
 
+static bool is_unfused(const struct choice *choice) {
+    return choice->variant->schedule == SCHEDULE_UNFUSED;
+}
+
 static clattn_status workspace(clattn_context *context, const clattn_op *op, const struct problem *problem,
                                const struct choice *choice, size_t *bytes) {
-    (void)context, (void)op, (void)problem, (void)choice;
+    (void)context, (void)op;
     *bytes = 0;
-    return CLATTN_SUCCESS;
+    return is_unfused(choice) ? attention_unfused_workspace(problem, choice, bytes) : CLATTN_SUCCESS;
 }
 
 static clattn_status prepare(clattn_context *context, const clattn_op *op, const struct problem *problem,
                              const struct choice *choice) {
-    (void)op;
-    return attention_forward_prepare(context, problem, choice);
+    return is_unfused(choice) ? attention_unfused_prepare(context, (const clattn_attention_op *)op, problem, choice)
+                              : attention_forward_prepare(context, problem, choice);
 }
 
 static clattn_status enqueue(clattn_context *context, const clattn_op *op, const struct problem *problem,
                              const struct choice *choice, const clattn_launch *launch) {
-    return attention_forward_enqueue(context, (const clattn_attention_op *)op, problem, choice, launch);
+    const clattn_attention_op *attention = (const clattn_attention_op *)op;
+    return is_unfused(choice) ? attention_unfused_enqueue(context, attention, problem, choice, launch)
+                              : attention_forward_enqueue(context, attention, problem, choice, launch);
+}
+
+static const char *schedule_name(enum schedule schedule) {
+    if (schedule == SCHEDULE_UNFUSED)
+        return "attention_unfused";
+    return schedule == SCHEDULE_TWO_PASS ? "attention_two_pass" : "attention_forward";
 }
 
 static void describe(const struct problem *problem, const struct choice *choice, char *name, size_t size) {
@@ -158,11 +170,13 @@ static void describe(const struct problem *problem, const struct choice *choice,
     int queries = 0, keys = 0;
     snprintf(dims, sizeof dims, problem->value_dim == problem->head_dim ? "d%d" : "d%dv%d", (int)problem->head_dim,
              (int)problem->value_dim);
+    const int used = snprintf(name, size, "%s_%s_%s%s", schedule_name(choice->variant->schedule),
+                              dtypes[problem->dtype], dims, problem->causal ? "_causal" : "");
+    if (is_unfused(choice) || used < 0 || (size_t)used >= size)
+        return;
     attention_forward_blocks(problem, choice, &queries, &keys);
-    snprintf(name, size, "%s_%s_%s%s__%s_%dx%d",
-             choice->variant->schedule == SCHEDULE_TWO_PASS ? "attention_two_pass" : "attention_forward",
-             dtypes[problem->dtype], dims, problem->causal ? "_causal" : "",
-             variant_backend_name(choice->variant->backend), queries, keys);
+    snprintf(name + used, size - (size_t)used, "__%s_%dx%d", variant_backend_name(choice->variant->backend), queries,
+             keys);
 }
 
 const struct operation operation_attention = {

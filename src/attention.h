@@ -19,4 +19,12 @@ clattn_status attention_forward_enqueue(clattn_context *context, const clattn_at
 /* Queries and keys of a block, for names: "64x32". */
 void attention_forward_blocks(const struct problem *problem, const struct choice *choice, int *queries, int *keys);
 
+/* Scores, softmax and values as three steps; scores lie in the workspace. */
+clattn_status attention_unfused_workspace(const struct problem *problem, const struct choice *choice, size_t *bytes);
+clattn_status attention_unfused_prepare(clattn_context *context, const clattn_attention_op *op,
+                                        const struct problem *problem, const struct choice *choice);
+clattn_status attention_unfused_enqueue(clattn_context *context, const clattn_attention_op *op,
+                                        const struct problem *problem, const struct choice *choice,
+                                        const clattn_launch *launch);
+
 #endif

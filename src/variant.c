@@ -17,6 +17,25 @@ static const char *accepts_attention_nvidia_mma(const struct device_facts *facts
     return problem->dtype == CLATTN_F32 ? "The matrix unit takes fp16 and bf16 operands only." : NULL;
 }
 
+/* Scores are fp32; true where their matrix alone is more than one buffer can hold. */
+static bool scores_exceed_allocation(const struct device_facts *facts, const struct problem *problem) {
+    uint64_t bytes = sizeof(float);
+    return __builtin_mul_overflow(bytes, (uint64_t)problem->batch, &bytes) ||
+           __builtin_mul_overflow(bytes, (uint64_t)problem->heads, &bytes) ||
+           __builtin_mul_overflow(bytes, (uint64_t)problem->nq, &bytes) ||
+           __builtin_mul_overflow(bytes, (uint64_t)problem->nk, &bytes) || bytes > facts->max_allocation;
+}
+
+static const char *accepts_attention_unfused(const struct device_facts *facts, const struct problem *problem) {
+    if (problem->value_dim == 0)
+        return "Without values there is no second product; the fused variants write lse alone.";
+    if (problem->nk == 0)
+        return "Without keys there is no score to store.";
+    if (scores_exceed_allocation(facts, problem))
+        return "The score matrix exceeds the largest buffer of the device.";
+    return NULL;
+}
+
 static const char *accepts_softmax_subgroup(const struct device_facts *facts, const struct problem *problem) {
     (void)facts;
     return problem->columns > 1024 ? "A row of more than 1024 elements is too long for one sub-group." : NULL;
