@@ -20,6 +20,7 @@ static struct device_facts facts_with(uint64_t caps) {
                                  .caps = caps,
                                  .max_group = 1024,
                                  .local_memory = 49152,
+                                 .max_allocation = UINT64_C(1) << 30,
                                  .compute_units = 16,
                                  .subgroup_size = 32,
                                  .khr_fp16 = true};
@@ -87,6 +88,19 @@ static void every_row_is_reachable(void **state) {
         if (reason != NULL)
             fail_msg("%s refuses: %s", table[i].name, reason);
     }
+}
+
+static void unfused_needs_room_for_its_scores(void **state) {
+    struct device_facts facts = facts_with(0);
+    struct problem problem = problem_of(CLATTN_OP_ATTENTION);
+    const struct variant *unfused = variant_named(CLATTN_OP_ATTENTION, "unfused");
+    (void)state;
+    facts.max_allocation = 8 * 256 * 256 * 4;
+    assert_null(variant_refusal(unfused, &facts, &problem));
+    problem.nk = 257;
+    assert_non_null(variant_refusal(unfused, &facts, &problem));
+    problem.nq = problem.nk = INT64_C(1) << 31;
+    assert_non_null(variant_refusal(unfused, &facts, &problem));
 }
 
 static void each_operation_runs_without_any_capability(void **state) {
@@ -219,6 +233,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(table_is_small_and_names_are_unique),
         cmocka_unit_test(every_row_is_reachable),
+        cmocka_unit_test(unfused_needs_room_for_its_scores),
         cmocka_unit_test(each_operation_runs_without_any_capability),
         cmocka_unit_test(picks_the_first_that_accepts),
         cmocka_unit_test(softmax_schedules_follow_the_row_length),
