@@ -33,26 +33,34 @@ static int lead_in(struct timer *timer, bool marker, cl_event *event) {
     return error == CL_SUCCESS ? EXIT_OK : complain_opencl(error);
 }
 
-/* The lead-in and `calls` calls; the time of one of the latter. */
+static cl_int end_of(cl_event event, cl_ulong *end) {
+    return clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_END, sizeof *end, end, NULL);
+}
+
+/* The lead-in and `calls` calls; the time of one of the latter. Drivers need not give times for markers: where one does
+ * not, a call takes its place from then on. */
 static int stretch(struct timer *timer, int calls, bool marker, double *seconds) {
     cl_event first = NULL, last = NULL;
+    marker = marker && !timer->markers_fail;
     int code = lead_in(timer, marker, &first);
     for (int i = 0; i < calls && code == EXIT_OK; i++)
         code = timer->call(timer->user, timer->next++, i + 1 == calls ? &last : NULL);
     cl_ulong start = 0, end = 0;
-    cl_int error = clFinish(timer->queue);
-    if (code == EXIT_OK && error == CL_SUCCESS)
-        error = clGetEventProfilingInfo(first, CL_PROFILING_COMMAND_END, sizeof start, &start, NULL);
-    if (code == EXIT_OK && error == CL_SUCCESS)
-        error = clGetEventProfilingInfo(last, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL);
+    const cl_int error = clFinish(timer->queue);
+    if (code == EXIT_OK && (error != CL_SUCCESS || end_of(last, &end) != CL_SUCCESS))
+        code = complain_opencl(error);
+    const bool timed = code == EXIT_OK && end_of(first, &start) == CL_SUCCESS && start > 0 && start <= end;
     if (first)
         clReleaseEvent(first);
     if (last)
         clReleaseEvent(last);
-    if (code == EXIT_OK && error != CL_SUCCESS)
-        code = complain_opencl(error);
-    *seconds = 1e-9 * (double)(end - start) / calls;
-    return code;
+    *seconds = timed ? 1e-9 * (double)(end - start) / calls : 0;
+    if (code != EXIT_OK || timed)
+        return code;
+    if (!marker)
+        return complain(EXIT_UNSUPPORTED, "timing: the driver gives no event times");
+    timer->markers_fail = true;
+    return stretch(timer, calls, false, seconds);
 }
 
 int timer_start(struct timer *timer) {

@@ -28,7 +28,7 @@ struct timer {
     void *user;
     struct timer_plan plan;
     unsigned next;
-    bool marker;
+    bool marker, markers_fail;
     int calls, runs, planned_runs;
     double samples[TIMER_MAX_RUNS];
 };
