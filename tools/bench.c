@@ -148,6 +148,15 @@ static double plot_unit(const struct report *report, bool *bandwidth, const char
     return *bandwidth || fastest < 1e12 ? 1e9 : 1e12;
 }
 
+/* Curves of attention are of one batch and number of heads. */
+static void name_series(const struct result *r, char *name, size_t size) {
+    int batch, heads;
+    if (strcmp(r->op, job_attention.name) == 0 && sscanf(r->shape, "%d,%d,", &batch, &heads) == 2)
+        snprintf(name, size, "%.20s %s B%d H%d", r->variant, r->dtype, batch, heads);
+    else
+        snprintf(name, size, "%.16s %.20s %s", r->op, r->variant, r->dtype);
+}
+
 static int plot(const struct bench *bench, const char *path) {
     struct plot plot = {.title = "clattn bench",
                         .x_label = "sequence length or row length",
@@ -161,7 +170,7 @@ static int plot(const struct bench *bench, const char *path) {
         char name[48];
         if (r->median_s <= 0)
             continue;
-        snprintf(name, sizeof name, "%.16s %.20s %s", r->op, r->variant, r->dtype);
+        name_series(r, name, sizeof name);
         plot_add(&plot.panels[0], name, r->size, (bandwidth ? r->bytes : r->flops) / r->median_s / unit);
         plot_add(&plot.panels[1], name, r->size, (double)r->peak_device_bytes / 1048576);
     }

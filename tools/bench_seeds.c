@@ -14,7 +14,9 @@
 #define CLASSIC_N 2048
 #define BLOCK_KEYS 256
 #define SECONDS 60.0
-#define RUNS 23 /* measured and warm-up ones */
+#define RUNS 23                          /* measured and warm-up ones */
+#define LENGTH_RUNS (TIMER_MIN_RUNS + 3) /* ... at other lengths */
+#define LONGEST_N 8192
 
 enum way { UNFUSED, HOST_TILED, FUSED, WAYS };
 
@@ -253,20 +255,35 @@ static int choose_size(struct seeds *seeds) {
     }
 }
 
+/* Fewer heads where the longest length would take too long with all of them. */
+static struct seeds shrink_for(const struct seeds *seeds, int64_t longest) {
+    struct seeds small = *seeds;
+    const double growth = (double)(longest * longest) / CLASSIC_N / CLASSIC_N;
+    while (small.batch * small.heads > 1 && LENGTH_RUNS * growth * small.seconds[FUSED] > SECONDS / 4) {
+        int64_t *larger = small.batch > 1 ? &small.batch : &small.heads;
+        *larger /= 2;
+        for (int way = 0; way < WAYS; way++)
+            small.seconds[way] /= 2;
+    }
+    return small;
+}
+
 /* The other lengths: the ways that are not too slow there. */
-static int measure_other_lengths(struct seeds *seeds) {
-    const struct timer_plan plan = seeds->bench->plan;
+static int measure_other_lengths(const struct seeds *classic) {
+    struct seeds seeds = shrink_for(classic, LONGEST_N);
+    const bool shrunk = seeds.batch * seeds.heads < classic->batch * classic->heads;
+    const struct timer_plan plan = seeds.bench->plan;
     int code = EXIT_OK;
-    seeds->bench->plan.seconds = plan.seconds / 4;
-    for (int64_t n = 1024; n <= 8192 && code == EXIT_OK; n *= 2) {
+    seeds.bench->plan.seconds = plan.seconds / 4;
+    for (int64_t n = 1024; n <= LONGEST_N && code == EXIT_OK; n *= 2) {
         const double growth = (double)(n * n) / CLASSIC_N / CLASSIC_N;
         bool ways[WAYS] = {[FUSED] = true};
         for (int way = 0; way < FUSED; way++)
-            ways[way] = TIMER_MIN_RUNS * growth * seeds->seconds[way] < SECONDS / 12;
-        if (n != CLASSIC_N)
-            code = measure_length(seeds, n, ways);
+            ways[way] = LENGTH_RUNS * growth * seeds.seconds[way] < SECONDS / 12;
+        if (n != CLASSIC_N || shrunk)
+            code = measure_length(&seeds, n, ways);
     }
-    seeds->bench->plan = plan;
+    seeds.bench->plan = plan;
     return code;
 }
 
