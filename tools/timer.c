@@ -1,6 +1,6 @@
-/* Timing by events. A call may consist of several commands, of which only the last is visible in its event; a run
- * therefore starts at the end of what precedes it in the queue, which is never too late: of one more call, or of a
- * marker where calls are so long that the gap after it does not count. */
+/* Timing by events. A call may consist of several commands, some of which drivers give no times for (markers,
+ * barriers), so that a run is timed from outside: between the end of one small fill and the start of another. The gaps
+ * on both sides count, which is never in our favour. */
 #include "timer.h"
 #include "command.h"
 
@@ -9,7 +9,6 @@
 
 #define WARM_UP_SECONDS 0.05
 #define WARM_UP_CALLS 10
-#define LONG_CALL 1e-3
 
 struct timer_plan timer_plan_for(cl_device_type type) {
     const bool cpu = type & CL_DEVICE_TYPE_CPU;
@@ -26,53 +25,62 @@ static int complain_opencl(cl_int error) {
     return complain(EXIT_UNSUPPORTED, "timing: OpenCL error %d", error);
 }
 
-static int lead_in(struct timer *timer, bool marker, cl_event *event) {
-    if (!marker)
-        return timer->call(timer->user, timer->next++, event);
-    const cl_int error = clEnqueueMarkerWithWaitList(timer->queue, 0, NULL, event);
+static int fill(const struct timer *timer, cl_mem buffer, cl_event *event) {
+    const cl_int zero = 0;
+    const cl_int error = clEnqueueFillBuffer(timer->queue, buffer, &zero, sizeof zero, 0, sizeof zero, 0, NULL, event);
     return error == CL_SUCCESS ? EXIT_OK : complain_opencl(error);
 }
 
-static cl_int end_of(cl_event event, cl_ulong *end) {
-    return clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_END, sizeof *end, end, NULL);
+static cl_int time_of(cl_event event, cl_profiling_info which, cl_ulong *time) {
+    return clGetEventProfilingInfo(event, which, sizeof *time, time, NULL);
 }
 
-/* The lead-in and `calls` calls; the time of one of the latter. Drivers need not give times for markers: where one does
- * not, a call takes its place from then on. */
-static int stretch(struct timer *timer, int calls, bool marker, double *seconds) {
-    cl_event first = NULL, last = NULL;
-    marker = marker && !timer->markers_fail;
-    int code = lead_in(timer, marker, &first);
-    for (int i = 0; i < calls && code == EXIT_OK; i++)
-        code = timer->call(timer->user, timer->next++, i + 1 == calls ? &last : NULL);
-    cl_ulong start = 0, end = 0;
+/* Enqueues fill, calls, fill and waits. */
+static int enqueue_stretch(struct timer *timer, cl_mem buffer, int calls, cl_event *before, cl_event *after) {
+    FORWARD(fill(timer, buffer, before));
+    for (int i = 0; i < calls; i++)
+        FORWARD(timer->call(timer->user, timer->next++, NULL));
+    FORWARD(fill(timer, buffer, after));
     const cl_int error = clFinish(timer->queue);
-    if (code == EXIT_OK && (error != CL_SUCCESS || end_of(last, &end) != CL_SUCCESS))
+    return error == CL_SUCCESS ? EXIT_OK : complain_opencl(error);
+}
+
+/* The time of one of `calls` calls back to back. */
+static int stretch(struct timer *timer, int calls, double *seconds) {
+    cl_context context = NULL;
+    cl_event before = NULL, after = NULL;
+    cl_ulong start = 0, end = 0;
+    cl_int error = clGetCommandQueueInfo(timer->queue, CL_QUEUE_CONTEXT, sizeof context, &context, NULL);
+    cl_mem buffer =
+        error == CL_SUCCESS ? clCreateBuffer(context, CL_MEM_READ_WRITE, sizeof(cl_int), NULL, &error) : NULL;
+    int code = buffer ? enqueue_stretch(timer, buffer, calls, &before, &after) : complain_opencl(error);
+    if (code == EXIT_OK)
+        error = time_of(before, CL_PROFILING_COMMAND_END, &start);
+    if (code == EXIT_OK && error == CL_SUCCESS)
+        error = time_of(after, CL_PROFILING_COMMAND_START, &end);
+    if (code == EXIT_OK && error != CL_SUCCESS)
         code = complain_opencl(error);
-    const bool timed = code == EXIT_OK && end_of(first, &start) == CL_SUCCESS && start > 0 && start <= end;
-    if (first)
-        clReleaseEvent(first);
-    if (last)
-        clReleaseEvent(last);
-    *seconds = timed ? 1e-9 * (double)(end - start) / calls : 0;
-    if (code != EXIT_OK || timed)
-        return code;
-    if (!marker)
-        return complain(EXIT_UNSUPPORTED, "timing: the driver gives no event times");
-    timer->markers_fail = true;
-    return stretch(timer, calls, false, seconds);
+    if (code == EXIT_OK && end < start)
+        code = complain(EXIT_UNSUPPORTED, "timing: the driver's event times run backwards");
+    if (before)
+        clReleaseEvent(before);
+    if (after)
+        clReleaseEvent(after);
+    if (buffer)
+        clReleaseMemObject(buffer);
+    *seconds = 1e-9 * (double)(end - start) / calls;
+    return code;
 }
 
 int timer_start(struct timer *timer) {
     const double begun = wall_seconds();
     double seconds = 0;
     timer->runs = 0;
-    FORWARD(stretch(timer, 1, true, &seconds)); /* may compile */
+    FORWARD(stretch(timer, 1, &seconds)); /* may compile */
     for (int i = 0; i < WARM_UP_CALLS && (i == 0 || wall_seconds() - begun < WARM_UP_SECONDS); i++)
-        FORWARD(stretch(timer, 1, true, &seconds));
-    timer->marker = seconds > LONG_CALL;
+        FORWARD(stretch(timer, 1, &seconds));
     timer->calls = timer->plan.calls;
-    if (seconds * timer->calls > timer->plan.run_seconds)
+    if (seconds > 0 && seconds * timer->calls > timer->plan.run_seconds)
         timer->calls = seconds < timer->plan.run_seconds ? (int)(timer->plan.run_seconds / seconds) : 1;
     timer->planned_runs = timer->plan.runs;
     if (seconds * timer->calls * timer->plan.runs > timer->plan.seconds)
@@ -86,7 +94,7 @@ int timer_start(struct timer *timer) {
 
 int timer_run(struct timer *timer) {
     double seconds = 0;
-    FORWARD(stretch(timer, timer->calls, timer->marker, &seconds));
+    FORWARD(stretch(timer, timer->calls, &seconds));
     if (timer->runs < TIMER_MAX_RUNS)
         timer->samples[timer->runs++] = seconds;
     return EXIT_OK;

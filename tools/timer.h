@@ -1,15 +1,5 @@
-/* Measures device time by event profiling: a run is several calls back to back, its time the stretch from the end of
- * what preceded it to the end of its last call, divided by the calls. */
-#ifndef TOOLS_TIMER_H
-#define TOOLS_TIMER_H
-
-#include <CL/cl.h>
-#include <stdbool.h>
-
-#define TIMER_MAX_RUNS 64
-#define TIMER_MIN_RUNS 5
-
-/* Enqueues one call, number `index` counted over the timer's life; an exit code. */
+/* Measures device time by event profiling: a run is several calls back to back, its time that between two small
+ * commands around them, divided by the calls. */
 typedef int (*timer_call)(void *user, unsigned index, cl_event *event);
 
 struct timer_plan {
@@ -28,7 +18,6 @@ struct timer {
     void *user;
     struct timer_plan plan;
     unsigned next;
-    bool marker, markers_fail;
     int calls, runs, planned_runs;
     double samples[TIMER_MAX_RUNS];
 };
