@@ -1,5 +1,14 @@
 /* Measures device time by event profiling: a run is several calls back to back, its time that between two small
  * commands around them, divided by the calls. */
+#ifndef TOOLS_TIMER_H
+#define TOOLS_TIMER_H
+
+#include <CL/cl.h>
+
+#define TIMER_MAX_RUNS 64
+#define TIMER_MIN_RUNS 5
+
+/* Enqueues one call, number `index` counted over the timer's life; an exit code. */
 typedef int (*timer_call)(void *user, unsigned index, cl_event *event);
 
 struct timer_plan {
