@@ -4,6 +4,7 @@
 #include "timer.h"
 #include "command.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <time.h>
 
