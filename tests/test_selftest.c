@@ -81,7 +81,7 @@ static int set_up(void **state) {
     const cl_device_id device = fake_device_id(0);
     (void)state;
     fake_reset();
-    fake_device[0].extensions = "cl_nv_device_attribute_query";
+    fake_device[0].extensions = "cl_nv_device_attribute_query cl_khr_fp16";
     fake_device[0].answers = answers;
     fake_settings.execute = play;
     shuffle_is_right = half_is_right = true;
