@@ -208,7 +208,9 @@ static void alignment_of_rows(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const clattn_tensor tensor = view(buffer, rows[i].offset, 3, rows[i].dims, rows[i].strides);
+        const clattn_tensor later = view(NULL, rows[i].offset, 3, rows[i].dims, rows[i].strides);
         assert_int_equal(check_aligned(&tensor, 16), rows[i].aligned);
+        assert_int_equal(check_aligned(&later, 16), rows[i].aligned);
     }
     for (size_t shift = 0; shift <= 16; shift += 4) {
         cl_mem mine = clCreateBuffer(context.cl, CL_MEM_USE_HOST_PTR, 64, memory + shift, NULL);
