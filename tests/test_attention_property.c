@@ -53,7 +53,7 @@ static void broadcast(struct test_layout *layout, const int64_t *dims, double *v
         }
 }
 
-static struct attention_case random_case(void) {
+static struct attention_case random_case(clattn_dtype dtype) {
     static const int64_t head_dims[] = {64, 40};
     static const int64_t groups[] = {1, 1, 2, 3, 7};
     struct attention_case c = {.name = "random"};
@@ -62,9 +62,9 @@ static struct attention_case random_case(void) {
     c.heads = c.kv_heads * groups[pick(0, 4)];
     c.nq = pick(0, 3) ? pick(1, 40) : pick(1, 150);
     c.nk = pick(0, 3) ? pick(0, 70) : pick(1, 300);
-    c.head_dim = c.value_dim = head_dims[pick(0, 3) == 0];
+    c.head_dim = c.value_dim = head_dims[pick(0, 3) == 0 && dtype == CLATTN_F32];
     c.causal = (clattn_causal)pick(0, 2);
-    c.has_diagonal = pick(0, 3) == 0;
+    c.has_diagonal = c.causal != CLATTN_CAUSAL_NONE && pick(0, 3) == 0;
     c.diagonal = pick(-c.nq - 5, c.nk + 5);
     c.has_scale = pick(0, 2) == 0;
     c.scale = (float)pick(-64, 64) / 256;
@@ -72,7 +72,7 @@ static struct attention_case random_case(void) {
 }
 
 static void trial(clattn_dtype dtype, int number) {
-    const struct attention_case c = random_case();
+    const struct attention_case c = random_case(dtype);
     struct attention_data data = attention_data_random(&c, dtype, random_state);
     const int64_t o_dims[] = {c.batch, c.heads, c.nq, c.value_dim};
     struct test_layout q = random_layout(4, data.settings.q.dims), k = random_layout(4, data.settings.k.dims);
