@@ -91,8 +91,6 @@ const struct bad_call bad_calls[] = {
     ROW("unknown causal", ATTENTION, INVALID, "causal", "3", INT(attention.causal, 3)),
     ROW("negative causal", ATTENTION, INVALID, "causal", "-1", INT(attention.causal, -1)),
     LAUNCH("attention of another kind", ATTENTION, INVALID, "kind", "5", INT(attention.head.kind, CLATTN_OP_GEMM)),
-    ROW("a diagonal without causal", ATTENTION, INVALID, "diagonal", "-3", INT(attention.has_diagonal, 1),
-        INT(attention.diagonal, -3)),
     ROW("attention, not initialised", ATTENTION, INVALID, "size", "0", INT(attention.head.size, 0)),
     ROW("attention, too small", ATTENTION, INVALID, "size", "16", INT(attention.head.size, 16)),
 

@@ -93,6 +93,17 @@ static void any_diagonal(void **state) {
     }
 }
 
+/* A diagonal without causal means nothing. */
+static void a_diagonal_needs_causal(void **state) {
+    (void)state;
+    struct attention_case shape = shape_of("diagonal, not causal", 5, 9, CLATTN_CAUSAL_NONE);
+    shape.has_diagonal = 1;
+    shape.diagonal = -3;
+    struct attention_data data = attention_data_of(&shape, CLATTN_F32);
+    attention_check(&data);
+    attention_data_free(&data);
+}
+
 /* A03: the first tiles leave the running maximum at -inf, here by scores that are -inf. */
 static void the_maximum_stays_empty_for_tiles(void **state) {
     (void)state;
@@ -178,6 +189,7 @@ int main(void) {
         cmocka_unit_test(both_corners_at_many_lengths),
         cmocka_unit_test(only_the_last_row_sees_the_key),
         cmocka_unit_test(any_diagonal),
+        cmocka_unit_test(a_diagonal_needs_causal),
         cmocka_unit_test(the_maximum_stays_empty_for_tiles),
         cmocka_unit_test(unseen_keys_never_influence_a_bit),
         cmocka_unit_test(a_later_key_spoils_later_rows_only),

@@ -64,7 +64,7 @@ static struct attention_case random_case(clattn_dtype dtype) {
     c.nk = pick(0, 3) ? pick(0, 70) : pick(1, 300);
     c.head_dim = c.value_dim = head_dims[pick(0, 3) == 0 && dtype == CLATTN_F32];
     c.causal = (clattn_causal)pick(0, 2);
-    c.has_diagonal = c.causal != CLATTN_CAUSAL_NONE && pick(0, 3) == 0;
+    c.has_diagonal = pick(0, 3) == 0;
     c.diagonal = pick(-c.nq - 5, c.nk + 5);
     c.has_scale = pick(0, 2) == 0;
     c.scale = (float)pick(-64, 64) / 256;
