@@ -63,21 +63,22 @@
 kernel SG_KERNEL __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 softmax_registers(global const byte_t *x, global byte_t *y, global byte_t *l, const struct softmax_layout layout) {
     REDUCE_SCRATCH(scratch);
-    const struct row row = row_mine(&layout);
+    struct row row;
+    row_mine(&layout, &row);
     packet_t value[PACKETS];
-    state_t state = state_empty();
+    state_t state = STATE_EMPTY;
     FOR_EACH_VALUE (i)
         value[i] = row_load(x, &row, PACKET_INDEX(i));
     FOR_EACH_VALUE (i)
-        state.max = fmax(state.max, packet_max(value[i]));
-    state.max = team_all_max(state.max, scratch);
-    const float reference = state_reference(state.max);
+        state.x = fmax(state.x, packet_max(value[i]));
+    state.x = team_all_max(state.x, scratch);
+    const float reference = state_reference(state.x);
     FOR_EACH_VALUE (i) {
         const packet_t e = row_exp(value[i], reference);
-        state.sum += packet_sum(e);
+        state.y += packet_sum(e);
         value[i] = FUNCTION == FUNCTION_SOFTMAX ? e : value[i];
     }
-    state.sum = team_all_sum(state.sum, scratch);
+    state.y = team_all_sum(state.y, scratch);
     FOR_EACH_VALUE (i)
         if (FUNCTION == FUNCTION_SOFTMAX)
             row_store(y, &row, PACKET_INDEX(i), value[i] * state_inverse(state));

@@ -3,47 +3,41 @@
  * without PACKETS; TEAM is GROUP. */
 #include "softmax_row.clh"
 
-/* The row, ending where its chunk that starts at `first` does. */
-static inline struct row row_chunk(long number, const struct softmax_layout *layout, uint first, uint chunk) {
-    struct row row = row_number(number, layout);
-    row.columns = min(first + chunk, row.columns);
-    return row;
-}
-
 kernel SG_KERNEL __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
-softmax_partial(global const byte_t *x, global float2 *partial, const long partial_offset,
+softmax_partial(global const byte_t *x, global state_t *partial, const long partial_offset,
                 const struct softmax_layout layout, const uint chunk, const uint splits) {
     REDUCE_SCRATCH(scratch);
     const uint first = (uint)(get_group_id(0) % splits) * chunk;
-    const struct row row = row_chunk((long)(get_group_id(0) / splits), &layout, first, chunk);
-    const state_t state = team_all_state(row_state(x, row, first), scratch);
+    struct row row;
+    row_number((long)(get_group_id(0) / splits), &layout, &row);
+    row.columns = min(first + chunk, row.columns); /* the row ends where its chunk does */
+    const state_t state = team_all_state(row_state(x, &row, first), scratch);
     if (row.writes)
-        partial[partial_offset + (long)get_group_id(0)] = (float2)(state.max, state.sum);
+        partial[partial_offset + (long)get_group_id(0)] = state;
 }
 
 /* The row's state from those of its chunks. */
-static inline state_t merge_partial(global const float2 *partial, uint splits, uint lane, local float *scratch) {
-    state_t state = state_empty();
-    for (uint i = lane; i < splits; i += GROUP) {
-        const float2 both = partial[i];
-        const state_t one = {both.x, both.y};
-        state = state_merge(state, one);
-    }
+static inline state_t merge_partial(global const state_t *partial, uint splits, uint lane, local float *scratch) {
+    state_t state = STATE_EMPTY;
+    for (uint i = lane; i < splits; i += GROUP)
+        state = state_merge(state, partial[i]);
     return team_all_state(state, scratch);
 }
 
 /* One group per chunk; where only the state is wanted, one per row. */
 kernel SG_KERNEL __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
-softmax_finish(global const byte_t *x, global byte_t *y, global byte_t *l, global const float2 *partial,
+softmax_finish(global const byte_t *x, global byte_t *y, global byte_t *l, global const state_t *partial,
                const long partial_offset, const struct softmax_layout layout, const uint chunk, const uint splits) {
     REDUCE_SCRATCH(scratch);
     const uint groups = WRITES_ROW ? splits : 1;
     const long number = (long)(get_group_id(0) / groups);
     const uint first = (uint)(get_group_id(0) % groups) * chunk;
-    const struct row row = row_chunk(number, &layout, first, chunk);
+    struct row row;
+    row_number(number, &layout, &row);
+    row.columns = min(first + chunk, row.columns);
     const state_t state = merge_partial(partial + partial_offset + number * splits, splits, row.lane, scratch);
     if (WRITES_ROW)
-        row_write(x, y, row, first, state);
+        row_write(x, y, &row, first, state);
     else
         row_write_state(y, l, &row, state);
 }

@@ -153,18 +153,42 @@ struct batch {
     const clattn_tensor *o, *lse;
 };
 
-static clattn_status get_program(clattn_context *context, const struct problem *problem,
-                                 const struct device_facts *facts, int count, clattn_dtype first, clattn_dtype out,
-                                 struct program **program) {
-    const struct shape shape = shape_of(problem, facts);
+/* Everything that the program's text depends on. */
+struct kind {
+    const struct operation *operation;
+    uint64_t caps;
+    struct shape shape;
+    int32_t count, in_dtype, first_dtype, out_dtype;
+};
+
+static clattn_status build(clattn_context *context, const struct kind *kind, struct program **program) {
     char options[256];
     snprintf(
         options, sizeof options,
         "-DCOUNT=%d -DIN_DTYPE=%d -DFIRST_DTYPE=%d -DOUT_DTYPE=%d -DVECTOR=%d -DALIGNED=%d -DLANES=%d -DGROUP=%d%s",
-        count, (int)problem->dtype, (int)first, (int)out, shape.vector, shape.vector > 1, shape.lanes, shape.group,
-        (facts->caps & CAP_BIT(CAP_HALF_TYPE)) != 0 ? " -DHALF_TYPE" : "");
+        kind->count, kind->in_dtype, kind->first_dtype, kind->out_dtype, kind->shape.vector, kind->shape.vector > 1,
+        kind->shape.lanes, kind->shape.group, (kind->caps & CAP_BIT(CAP_HALF_TYPE)) != 0 ? " -DHALF_TYPE" : "");
     const struct program_key key = {"attention_merge.cl", "attention_merge", options};
     return program_get(context, &key, program);
+}
+
+static clattn_status get_program(clattn_context *context, const struct problem *problem,
+                                 const struct device_facts *facts, int count, clattn_dtype first, clattn_dtype out,
+                                 struct program **program) {
+    struct kind kind;
+    memset(&kind, 0, sizeof kind); /* padding too: it is compared byte by byte */
+    kind.operation = &operation_attention_merge;
+    kind.caps = facts->caps;
+    kind.shape = shape_of(problem, facts);
+    kind.count = count;
+    kind.in_dtype = (int32_t)problem->dtype;
+    kind.first_dtype = (int32_t)first;
+    kind.out_dtype = (int32_t)out;
+    if (memo_find(&context->memo, &kind, sizeof kind, program, sizeof *program))
+        return CLATTN_SUCCESS;
+    FORWARD(build(context, &kind, program));
+    memo_keep(&context->memo, &kind, sizeof kind, program, sizeof *program);
+    return CLATTN_SUCCESS;
 }
 
 /* Launches for count operands: the first takes eight, each further one seven beside the result so far. */

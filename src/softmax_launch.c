@@ -1,7 +1,9 @@
 /* Programs and launches of softmax. */
 #include "softmax_launch.h"
+#include "context.h"
 #include "status.h"
 #include <stdio.h>
+#include <string.h>
 
 /* The kernels of a schedule, in order. */
 struct step {
@@ -31,22 +33,55 @@ int softmax_job_steps(const struct softmax_job *job) {
     return job->schedule == SCHEDULE_SPLIT ? 2 : 1;
 }
 
-clattn_status softmax_job_program(clattn_context *context, const struct softmax_job *job, int number,
-                                  struct program **program) {
-    const struct step *step = step_of(job->schedule, number);
-    const struct softmax_plan *plan = &job->plan;
-    const bool half_type = (job->facts->caps & CAP_BIT(CAP_HALF_TYPE)) != 0;
+/* Everything that the program's text depends on. */
+struct kind {
+    const struct step *step;
+    uint64_t caps;
+    int32_t subgroup, x_dtype, y_dtype, function, empty_zero, scores, outer, dense;
+    struct softmax_plan plan; /* without the cut */
+};
+
+static struct kind kind_of(const struct softmax_job *job, int number) {
+    struct kind kind;
+    memset(&kind, 0, sizeof kind); /* padding too: it is compared byte by byte */
+    kind.step = step_of(job->schedule, number);
+    kind.caps = job->facts->caps;
+    kind.subgroup = (int32_t)job->facts->subgroup;
+    kind.x_dtype = (int32_t)job->rows.x_dtype;
+    kind.y_dtype = (int32_t)job->rows.y_dtype;
+    kind.function = (int32_t)job->function;
+    kind.empty_zero = job->empty_zero;
+    kind.scores = job->scores;
+    kind.outer = job->rows.outer;
+    kind.dense = job->rows.dense;
+    memcpy(&kind.plan, &job->plan, sizeof kind.plan);
+    kind.plan.chunk = kind.plan.splits = 0;
+    return kind;
+}
+
+static clattn_status build(clattn_context *context, const struct kind *kind, struct program **program) {
+    const struct softmax_plan *plan = &kind->plan;
     char options[512];
     snprintf(options, sizeof options,
              "-DSUBGROUP_BACKEND=%s -DX_DTYPE=%d -DY_DTYPE=%d -DFUNCTION=%d -DEMPTY_ZERO=%d -DSCORES=%d -DOUTER=%d "
              "-DDENSE=%d -DALIGNED=%d -DVECTOR=%d -DPARTIAL=%d -DPACKETS=%d -DUNROLLED=%d -DSG_SIZE=%d -DTEAM=%d "
              "-DGROUP=%d%s",
-             device_subgroup_name(job->facts->subgroup), (int)job->rows.x_dtype, (int)job->rows.y_dtype,
-             (int)job->function, job->empty_zero, job->scores, job->rows.outer, job->rows.dense, plan->aligned,
-             plan->vector, plan->partial, plan->packets, plan->unrolled, plan->subgroup, plan->team, plan->group,
-             half_type ? " -DHALF_TYPE" : "");
-    const struct program_key key = {step->file, step->kernel, options};
+             device_subgroup_name((enum subgroup_backend)kind->subgroup), kind->x_dtype, kind->y_dtype, kind->function,
+             kind->empty_zero, kind->scores, kind->outer, kind->dense, plan->aligned, plan->vector, plan->partial,
+             plan->packets, plan->unrolled, plan->subgroup, plan->team, plan->group,
+             (kind->caps & CAP_BIT(CAP_HALF_TYPE)) != 0 ? " -DHALF_TYPE" : "");
+    const struct program_key key = {kind->step->file, kind->step->kernel, options};
     return program_get(context, &key, program);
+}
+
+clattn_status softmax_job_program(clattn_context *context, const struct softmax_job *job, int number,
+                                  struct program **program) {
+    const struct kind kind = kind_of(job, number);
+    if (memo_find(&context->memo, &kind, sizeof kind, program, sizeof *program))
+        return CLATTN_SUCCESS;
+    FORWARD(build(context, &kind, program));
+    memo_keep(&context->memo, &kind, sizeof kind, program, sizeof *program);
+    return CLATTN_SUCCESS;
 }
 
 static int64_t divide_up(int64_t a, int64_t b) {
