@@ -15,13 +15,38 @@ static clattn_status status_of(CLBlastStatusCode code) {
     return status_set(CLATTN_INTERNAL_ERROR, "CLBlast refuses the product: its status is %d", (int)code);
 }
 
-static clattn_status barrier(struct sequence *sequence) {
+static clattn_status open_fence(struct sequence *sequence) {
     cl_uint count;
     const cl_event *list;
     cl_event *event;
     sequence_next(sequence, &count, &list, &event);
     const cl_int code = clEnqueueBarrierWithWaitList(sequence->launch->queue, count, list, event);
     return sequence_done(sequence, code, "clEnqueueBarrierWithWaitList");
+}
+
+/* The products come after the first fence, so that their event stands for that as well. */
+static clattn_status close_fence(struct sequence *sequence, const cl_event *products) {
+    cl_uint count;
+    const cl_event *list;
+    cl_event *event;
+    sequence_next(sequence, &count, &list, &event);
+    const cl_int code = clEnqueueBarrierWithWaitList(sequence->launch->queue, 1, products, event);
+    return sequence_done(sequence, code, "clEnqueueBarrierWithWaitList");
+}
+
+/* *all becomes an event that stands for both, and takes them over. */
+static clattn_status join(cl_command_queue queue, cl_event *all, cl_event one) {
+    const cl_event both[2] = {*all, one};
+    cl_event joined = NULL;
+    if (*all == NULL) {
+        *all = one;
+        return CLATTN_SUCCESS;
+    }
+    const cl_int code = clEnqueueMarkerWithWaitList(queue, 2, both, &joined);
+    clReleaseEvent(both[0]);
+    clReleaseEvent(one);
+    *all = code == CL_SUCCESS ? joined : NULL;
+    return status_from_cl(code, "clEnqueueMarkerWithWaitList");
 }
 
 /* A matrix as CLBlast takes it; a single row may have any stride. */
@@ -40,17 +65,18 @@ static struct operand operand_of(const clattn_tensor *tensor, int64_t outer_inde
 }
 
 static clattn_status multiply(const clattn_gemm_op *op, const struct problem *problem, const struct operand *a,
-                              const struct operand *b, const struct operand *c, int64_t count, cl_command_queue queue) {
+                              const struct operand *b, const struct operand *c, int64_t count, cl_command_queue queue,
+                              cl_event *event) {
     const CLBlastTranspose ta = problem->transpose_a ? CLBlastTransposeYes : CLBlastTransposeNo;
     const CLBlastTranspose tb = problem->transpose_b ? CLBlastTransposeYes : CLBlastTransposeNo;
     const size_t m = (size_t)problem->m, n = (size_t)problem->n, k = (size_t)problem->k;
     if (count == 1)
         return status_of(CLBlastSgemm(CLBlastLayoutRowMajor, ta, tb, m, n, k, op->alpha, a->buffer, a->offset, a->row,
                                       b->buffer, b->offset, b->row, op->beta, c->buffer, c->offset, c->row, &queue,
-                                      NULL));
+                                      event));
     return status_of(CLBlastSgemmStridedBatched(CLBlastLayoutRowMajor, ta, tb, m, n, k, op->alpha, a->buffer, a->offset,
                                                 a->row, a->batch, b->buffer, b->offset, b->row, b->batch, op->beta,
-                                                c->buffer, c->offset, c->row, c->batch, (size_t)count, &queue, NULL));
+                                                c->buffer, c->offset, c->row, c->batch, (size_t)count, &queue, event));
 }
 
 /* Both batch dims are one where the outer stride continues the inner. */
@@ -59,7 +85,8 @@ static bool is_regular(const clattn_tensor *tensor, int64_t inner) {
     return view.outer == view.inner * inner;
 }
 
-static clattn_status multiply_all(const clattn_gemm_op *op, const struct problem *problem, cl_command_queue queue) {
+static clattn_status multiply_all(const clattn_gemm_op *op, const struct problem *problem, cl_command_queue queue,
+                                  cl_event *all) {
     int64_t outer = 0, inner = 0;
     gemm_batches(op, &outer, &inner);
     const bool by_outer = inner == 1;
@@ -68,15 +95,22 @@ static clattn_status multiply_all(const clattn_gemm_op *op, const struct problem
     for (int64_t i = 0; i < (one ? 1 : outer); i++) {
         const struct operand a = operand_of(&op->a, i, by_outer), b = operand_of(&op->b, i, by_outer),
                              c = operand_of(&op->c, i, by_outer);
-        FORWARD(multiply(op, problem, &a, &b, &c, one ? outer * inner : inner, queue));
+        cl_event done = NULL;
+        FORWARD(multiply(op, problem, &a, &b, &c, one ? outer * inner : inner, queue, &done));
+        FORWARD(join(queue, all, done));
     }
     return CLATTN_SUCCESS;
 }
 
 clattn_status gemm_clblast_enqueue(const clattn_gemm_op *op, const struct problem *problem, struct sequence *sequence) {
-    FORWARD(barrier(sequence));
-    FORWARD(multiply_all(op, problem, sequence->launch->queue));
-    return barrier(sequence);
+    cl_event all = NULL;
+    FORWARD(open_fence(sequence));
+    clattn_status status = multiply_all(op, problem, sequence->launch->queue, &all);
+    if (status == CLATTN_SUCCESS)
+        status = close_fence(sequence, &all);
+    if (all != NULL)
+        clReleaseEvent(all);
+    return status;
 }
 
 #else
