@@ -2,6 +2,7 @@
  * values. The score matrix lies in the workspace, in fp32; probabilities take its place, or stand beside it where the
  * storage type is narrower. It is the baseline, and the right choice where it is measured to be faster. */
 #include "attention.h"
+#include "check.h"
 #include "context.h"
 #include "gemm.h"
 #include "softmax.h"
@@ -117,6 +118,7 @@ struct product {
     clattn_tensor a, b, c; /* [batch, heads or kv heads, rows, columns] */
     bool transpose_b;
     float alpha;
+    struct gemm_step step;
 };
 
 static clattn_gemm_op product_op(const struct product *product, const struct grouping *grouping, int64_t index) {
@@ -132,6 +134,8 @@ static clattn_gemm_op product_op(const struct product *product, const struct gro
 
 /* ---- a call ------------------------------------------------------------------------------------------------------ */
 
+/* Everything that can be refused or fail to build is made before the first command: a call that fails there has written
+ * nothing. */
 struct call {
     const clattn_attention_op *op;
     const struct problem *problem;
@@ -143,6 +147,7 @@ struct call {
     clattn_tensor finite_v;
     struct product scores, values;
     struct softmax_scores softmax;
+    struct program *finite_values, *add_special; /* causal only */
 };
 
 static void make_softmax(struct call *call, const clattn_tensor *s, const clattn_tensor *p) {
@@ -179,8 +184,8 @@ static clattn_status make_call(const clattn_attention_op *op, const struct probl
     const clattn_tensor p = area_tensor(workspace, areas->probabilities, problem->dtype, dims, areas->score_row);
     call->finite_v = area_tensor(workspace, areas->values, problem->dtype, op->v.dims, areas->value_row);
     call->met = ((int64_t)workspace->offset + areas->met) / (int64_t)sizeof(cl_int);
-    call->scores = (struct product){op->q, op->k, s, true, attention_scale(op)};
-    call->values = (struct product){p, problem->causal ? call->finite_v : op->v, op->o, false, 1};
+    call->scores = (struct product){.a = op->q, .b = op->k, .c = s, .transpose_b = true, .alpha = attention_scale(op)};
+    call->values = (struct product){.a = p, .b = problem->causal ? call->finite_v : op->v, .c = op->o, .alpha = 1};
     make_softmax(call, &s, &p);
     return CLATTN_SUCCESS;
 }
@@ -217,12 +222,10 @@ static void launch_view(struct launch *launch, const clattn_tensor *tensor) {
 
 static clattn_status enqueue_finite_values(const struct call *call, struct sequence *sequence) {
     const struct problem *problem = call->problem;
-    struct program *program;
     struct launch launch;
     const size_t items = special_items(call);
     const size_t groups = special_groups(call, problem->batch * problem->kv_heads * problem->nk * problem->value_dim);
-    FORWARD(special_program(sequence->context, call, "attention_finite_values", &program));
-    launch_begin(&launch, program);
+    launch_begin(&launch, call->finite_values);
     launch_buffer(&launch, call->op->v.memory.as.buffer);
     launch_buffer(&launch, call->workspace);
     launch_buffer(&launch, call->workspace);
@@ -239,12 +242,10 @@ static clattn_status enqueue_finite_values(const struct call *call, struct seque
 
 static clattn_status enqueue_add_special(const struct call *call, struct sequence *sequence) {
     const struct problem *problem = call->problem;
-    struct program *program;
     struct launch launch;
     const size_t items = special_items(call);
     const size_t groups = special_groups(call, problem->batch * problem->heads * problem->nq * problem->value_dim);
-    FORWARD(special_program(sequence->context, call, "attention_add_special", &program));
-    launch_begin(&launch, program);
+    launch_begin(&launch, call->add_special);
     launch_buffer(&launch, call->op->v.memory.as.buffer);
     launch_buffer(&launch, call->op->o.memory.as.buffer);
     launch_buffer(&launch, call->workspace);
@@ -274,23 +275,34 @@ static clattn_status enqueue_clear_met(const struct call *call, struct sequence 
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 
-/* Commands of all products of one kind. */
-static clattn_status count_product(clattn_context *context, const struct call *call, const struct product *product,
-                                   int *commands) {
+/* One choice and one program serve the products of all batches, which differ in offsets alone. */
+static clattn_status make_product(clattn_context *context, const struct call *call, struct product *product) {
     const clattn_gemm_op op = product_op(product, &call->grouping, 0);
-    struct gemm_step step;
-    FORWARD(gemm_step_make(context, &op, true, &step));
-    *commands += (int)call->grouping.products * gemm_step_commands(&step);
-    return CLATTN_SUCCESS;
+    const bool aligned = check_aligned(&product->a, GEMM_ROW_ALIGN) && check_aligned(&product->b, GEMM_ROW_ALIGN);
+    return gemm_step_make(context, &op, aligned, &product->step);
+}
+
+static clattn_status make_steps(clattn_context *context, struct call *call) {
+    FORWARD(make_product(context, call, &call->scores));
+    FORWARD(softmax_scores_prepare(context, &call->choice->facts, &call->softmax));
+    FORWARD(make_product(context, call, &call->values));
+    if (!call->problem->causal)
+        return CLATTN_SUCCESS;
+    FORWARD(special_program(context, call, "attention_finite_values", &call->finite_values));
+    return special_program(context, call, "attention_add_special", &call->add_special);
+}
+
+static int count_commands(const struct call *call) {
+    enum { SOFTMAX = 1, SPECIAL = 3 };
+    const int of_a_batch = gemm_step_commands(&call->scores.step) + gemm_step_commands(&call->values.step);
+    return (int)call->grouping.products * of_a_batch + (call->problem->causal ? SOFTMAX + SPECIAL : SOFTMAX);
 }
 
 static clattn_status enqueue_product(const struct call *call, const struct product *product,
                                      struct sequence *sequence) {
     for (int64_t i = 0; i < call->grouping.products; i++) {
         const clattn_gemm_op op = product_op(product, &call->grouping, i);
-        struct gemm_step step;
-        FORWARD(gemm_step_make(sequence->context, &op, true, &step));
-        FORWARD(gemm_step_enqueue(&step, sequence));
+        FORWARD(gemm_step_enqueue(&product->step, &op, sequence));
     }
     return CLATTN_SUCCESS;
 }
@@ -310,40 +322,20 @@ static clattn_status enqueue_steps(const struct call *call, struct sequence *seq
 clattn_status attention_unfused_enqueue(clattn_context *context, const clattn_attention_op *op,
                                         const struct problem *problem, const struct choice *choice,
                                         const clattn_launch *launch) {
-    enum { SOFTMAX = 1, SPECIAL = 3 }; /* commands */
     struct call call;
     struct sequence sequence;
-    int commands = problem->causal ? SOFTMAX + SPECIAL : SOFTMAX;
     FORWARD(make_call(op, problem, choice, &launch->workspace, &call));
-    FORWARD(count_product(context, &call, &call.scores, &commands));
-    FORWARD(count_product(context, &call, &call.values, &commands));
-    sequence_begin(&sequence, context, launch, commands);
+    FORWARD(make_steps(context, &call));
+    sequence_begin(&sequence, context, launch, count_commands(&call));
     const clattn_status status = enqueue_steps(&call, &sequence);
     sequence_end(&sequence);
     return status;
-}
-
-static clattn_status prepare_product(clattn_context *context, const struct call *call, const struct product *product) {
-    for (int64_t i = 0; i < call->grouping.products; i++) {
-        const clattn_gemm_op op = product_op(product, &call->grouping, i);
-        struct gemm_step step;
-        FORWARD(gemm_step_make(context, &op, true, &step));
-        FORWARD(gemm_step_prepare(context, &step));
-    }
-    return CLATTN_SUCCESS;
 }
 
 clattn_status attention_unfused_prepare(clattn_context *context, const clattn_attention_op *op,
                                         const struct problem *problem, const struct choice *choice) {
     const clattn_workspace none = {0};
     struct call call;
-    struct program *program;
     FORWARD(make_call(op, problem, choice, &none, &call));
-    FORWARD(prepare_product(context, &call, &call.scores));
-    FORWARD(softmax_scores_prepare(context, &choice->facts, &call.softmax));
-    FORWARD(prepare_product(context, &call, &call.values));
-    if (!problem->causal)
-        return CLATTN_SUCCESS;
-    FORWARD(special_program(context, &call, "attention_finite_values", &program));
-    return special_program(context, &call, "attention_add_special", &program);
+    return make_steps(context, &call);
 }

@@ -10,7 +10,6 @@
 
 /* Kernels count rows, columns and terms in 32 bits, with room for one block beyond the last. */
 #define MAX_EXTENT (INT64_C(2147483647) - 65536)
-#define ROW_ALIGN 16
 
 void clattn_gemm_init(clattn_gemm_op *op) {
     *op = (clattn_gemm_op){.head = {sizeof *op, CLATTN_OP_GEMM}, .alpha = 1};
@@ -98,7 +97,7 @@ static void describe_problem(const clattn_gemm_op *op, struct problem *problem) 
     problem->k = op->alpha == 0 ? 0 : op->transpose_a ? rows_of(&op->a) : columns_of(&op->a);
     problem->transpose_a = op->transpose_a != 0;
     problem->transpose_b = op->transpose_b != 0;
-    problem->aligned = check_aligned(&op->a, ROW_ALIGN) && check_aligned(&op->b, ROW_ALIGN);
+    problem->aligned = check_aligned(&op->a, GEMM_ROW_ALIGN) && check_aligned(&op->b, GEMM_ROW_ALIGN);
     problem->rows_apart = rows_apart(&op->a) && rows_apart(&op->b) && rows_apart(&op->c);
 }
 
@@ -123,17 +122,10 @@ static int64_t tuning_size(const struct problem *problem) {
     return problem->m > problem->n ? problem->m : problem->n;
 }
 
-clattn_status gemm_step_make(clattn_context *context, const clattn_gemm_op *op, bool run_selftest,
-                             struct gemm_step *step) {
-    memset(&step->problem, 0, sizeof step->problem);
-    step->op = op;
-    describe_problem(op, &step->problem);
-    return choice_make(context, &step->problem, NULL, tuning_size(&step->problem), run_selftest, &step->choice);
-}
-
 static clattn_status prepare_chosen(clattn_context *context, const struct problem *problem,
                                     const struct choice *choice) {
-    /* CLBlast builds at its first call and offers no narrower way. */
+    /* CLBlast builds at its first call and offers no narrower way; a failure there comes when commands are under way.
+     */
     return choice->variant->schedule == SCHEDULE_LIBRARY ? CLATTN_SUCCESS
                                                          : gemm_tiled_prepare(context, problem, choice);
 }
@@ -148,7 +140,11 @@ static clattn_status enqueue_chosen(const clattn_gemm_op *op, const struct probl
                                                          : gemm_tiled_enqueue(op, problem, choice, sequence);
 }
 
-clattn_status gemm_step_prepare(clattn_context *context, const struct gemm_step *step) {
+clattn_status gemm_step_make(clattn_context *context, const clattn_gemm_op *op, bool aligned, struct gemm_step *step) {
+    memset(&step->problem, 0, sizeof step->problem);
+    describe_problem(op, &step->problem);
+    step->problem.aligned = aligned;
+    FORWARD(choice_make(context, &step->problem, NULL, tuning_size(&step->problem), true, &step->choice));
     return prepare_chosen(context, &step->problem, &step->choice);
 }
 
@@ -156,8 +152,8 @@ int gemm_step_commands(const struct gemm_step *step) {
     return commands_of(&step->choice);
 }
 
-clattn_status gemm_step_enqueue(const struct gemm_step *step, struct sequence *sequence) {
-    return enqueue_chosen(step->op, &step->problem, &step->choice, sequence);
+clattn_status gemm_step_enqueue(const struct gemm_step *step, const clattn_gemm_op *op, struct sequence *sequence) {
+    return enqueue_chosen(op, &step->problem, &step->choice, sequence);
 }
 
 /* ---- as an operation --------------------------------------------------------------------------------------------- */

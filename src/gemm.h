@@ -15,6 +15,7 @@ struct gemm_view gemm_view_of(const clattn_tensor *tensor);
 /* Sizes of the batch dims. */
 void gemm_batches(const clattn_gemm_op *op, int64_t *outer, int64_t *inner);
 
+/* Afterwards gemm_tiled_enqueue() refuses nothing and builds nothing. */
 clattn_status gemm_tiled_prepare(clattn_context *context, const struct problem *problem, const struct choice *choice);
 /* One command. */
 clattn_status gemm_tiled_enqueue(const clattn_gemm_op *op, const struct problem *problem, const struct choice *choice,
@@ -28,18 +29,20 @@ clattn_status gemm_clblast_enqueue(const clattn_gemm_op *op, const struct proble
 
 /* ---- as a step ---- */
 
+/* The matrices' rows must start there for `aligned`. */
+enum { GEMM_ROW_ALIGN = 16 }; /* bytes */
+
 struct gemm_step {
-    const clattn_gemm_op *op; /* the caller's; its tensors are taken to be valid */
     struct problem problem;
     struct choice choice;
 };
 
-/* run_selftest: see choice_make(). */
-clattn_status gemm_step_make(clattn_context *context, const clattn_gemm_op *op, bool run_selftest,
-                             struct gemm_step *step);
-clattn_status gemm_step_prepare(clattn_context *context, const struct gemm_step *step);
+/* Chooses, with self-tests, and builds: what is left is to enqueue. The op's tensors are taken to be valid. aligned:
+ * all rows of a and b start at multiples of GEMM_ROW_ALIGN, in every op that the step will be enqueued for. */
+clattn_status gemm_step_make(clattn_context *context, const clattn_gemm_op *op, bool aligned, struct gemm_step *step);
 /* Commands that gemm_step_enqueue() adds to a sequence. */
 int gemm_step_commands(const struct gemm_step *step);
-clattn_status gemm_step_enqueue(const struct gemm_step *step, struct sequence *sequence);
+/* op: that of gemm_step_make(), or one that differs in offsets alone. */
+clattn_status gemm_step_enqueue(const struct gemm_step *step, const clattn_gemm_op *op, struct sequence *sequence);
 
 #endif

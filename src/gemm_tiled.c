@@ -114,26 +114,6 @@ void gemm_tiled_blocks(const struct problem *problem, const struct choice *choic
     *columns = block_columns(&plan);
 }
 
-static clattn_status get_program(clattn_context *context, const struct problem *problem, const struct choice *choice,
-                                 struct plan *plan, struct program **program) {
-    char tile[256], options[512];
-    FORWARD(make_plan(problem, choice, plan));
-    tile_options(&plan->shape, "plain", tile, sizeof tile);
-    snprintf(options, sizeof options,
-             "%s -DELEMENT=%d -DOUT_ELEMENT=%d -DTRANSPOSE_A=%d -DTRANSPOSE_B=%d -DALIGNED=%d -DCOLUMN_TILES=%d "
-             "-DK_SLICE=%d -DSTAGE_SLOTS=%d",
-             tile, (int)problem->dtype, (int)problem->out_dtype, problem->transpose_a, problem->transpose_b,
-             problem->aligned, plan->column_tiles, plan->k_slice, plan->stage_slots);
-    const struct program_key key = {.file = "gemm.cl", .kernel = "gemm", .options = options};
-    return program_get(context, &key, program);
-}
-
-clattn_status gemm_tiled_prepare(clattn_context *context, const struct problem *problem, const struct choice *choice) {
-    struct plan plan;
-    struct program *program;
-    return get_program(context, problem, choice, &plan, &program);
-}
-
 /* Work-groups; false where they are more than a launch takes everywhere. */
 static bool count_groups(const struct problem *problem, const struct plan *plan, size_t *groups) {
     const int64_t down = (problem->m + block_rows(plan) - 1) / block_rows(plan);
@@ -146,6 +126,35 @@ static bool count_groups(const struct problem *problem, const struct plan *plan,
     return true;
 }
 
+/* All that a launch needs beside its tensors. */
+struct ready {
+    struct plan plan;
+    size_t groups;
+    struct program *program;
+};
+
+static clattn_status get_ready(clattn_context *context, const struct problem *problem, const struct choice *choice,
+                               struct ready *ready) {
+    char tile[256], options[512];
+    struct plan *plan = &ready->plan;
+    FORWARD(make_plan(problem, choice, plan));
+    RETURN_IF(!count_groups(problem, plan, &ready->groups), CLATTN_UNSUPPORTED, "c: more than 2^31 blocks of %d x %d",
+              block_rows(plan), block_columns(plan));
+    tile_options(&plan->shape, "plain", tile, sizeof tile);
+    snprintf(options, sizeof options,
+             "%s -DELEMENT=%d -DOUT_ELEMENT=%d -DTRANSPOSE_A=%d -DTRANSPOSE_B=%d -DALIGNED=%d -DCOLUMN_TILES=%d "
+             "-DK_SLICE=%d -DSTAGE_SLOTS=%d",
+             tile, (int)problem->dtype, (int)problem->out_dtype, problem->transpose_a, problem->transpose_b,
+             problem->aligned, plan->column_tiles, plan->k_slice, plan->stage_slots);
+    const struct program_key key = {.file = "gemm.cl", .kernel = "gemm", .options = options};
+    return program_get(context, &key, &ready->program);
+}
+
+clattn_status gemm_tiled_prepare(clattn_context *context, const struct problem *problem, const struct choice *choice) {
+    struct ready ready;
+    return get_ready(context, problem, choice, &ready);
+}
+
 /* An input that is not read may have no memory. */
 static void launch_tensor(struct launch *launch, const clattn_tensor *tensor, bool read) {
     launch_buffer(launch, read ? tensor->memory.as.buffer : NULL);
@@ -153,14 +162,10 @@ static void launch_tensor(struct launch *launch, const clattn_tensor *tensor, bo
 
 clattn_status gemm_tiled_enqueue(const clattn_gemm_op *op, const struct problem *problem, const struct choice *choice,
                                  struct sequence *sequence) {
-    struct plan plan;
-    struct program *program;
+    struct ready ready;
     struct launch launch;
-    size_t groups = 0;
     int64_t outer = 0, inner = 0;
-    FORWARD(get_program(sequence->context, problem, choice, &plan, &program));
-    RETURN_IF(!count_groups(problem, &plan, &groups), CLATTN_UNSUPPORTED, "c: more than 2^31 blocks of %d x %d",
-              block_rows(&plan), block_columns(&plan));
+    FORWARD(get_ready(sequence->context, problem, choice, &ready));
     gemm_batches(op, &outer, &inner);
     const struct call call = {.a = gemm_view_of(&op->a),
                               .b = gemm_view_of(&op->b),
@@ -171,11 +176,11 @@ clattn_status gemm_tiled_enqueue(const clattn_gemm_op *op, const struct problem 
                               .k = (int32_t)problem->k,
                               .alpha = op->alpha,
                               .beta = op->beta};
-    const size_t items = (size_t)(plan.shape.groups * plan.shape.items);
-    launch_begin(&launch, program);
+    const size_t items = (size_t)(ready.plan.shape.groups * ready.plan.shape.items);
+    launch_begin(&launch, ready.program);
     launch_tensor(&launch, &op->a, problem->k > 0);
     launch_tensor(&launch, &op->b, problem->k > 0);
     launch_buffer(&launch, op->c.memory.as.buffer);
     launch_struct(&launch, &call, sizeof call);
-    return launch_enqueue(&launch, sequence, 1, &groups, &items);
+    return launch_enqueue(&launch, sequence, 1, &ready.groups, &items);
 }
