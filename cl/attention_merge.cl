@@ -30,28 +30,9 @@
 #endif
 
 #define PARTIAL 0
+#define RANK 3
+#include "merge.clh"
 #include "packet.clh"
-
-#define LOG2_E 1.44269504088896341f
-
-/* Mirrored by attention_merge.c. */
-struct view {
-    long offset, stride[3];
-};
-struct merge_layout {
-    long rows, columns, dim[3];
-    struct view o, lse, o_in[8], lse_in[8];
-};
-
-static inline long view_at(long row, const long *dim, const struct view *view) {
-    long at = view->offset;
-#pragma unroll
-    for (int i = 2; i >= 0; i--) {
-        at += row % dim[i] * view->stride[i];
-        row /= dim[i];
-    }
-    return at;
-}
 
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 attention_merge(global byte_t *o, global float *lse, global const byte_t *o0, global const float *lse0,
@@ -69,9 +50,9 @@ attention_merge(global byte_t *o, global float *lse, global const byte_t *o0, gl
     float max = -INFINITY, sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
-        weight[i] = row < layout.rows ? lse_in[i][view_at(row, layout.dim, &layout.lse_in[i])] : -INFINITY;
+        weight[i] = row < layout.rows ? lse_in[i][merge_at(&layout, &layout.second_in[i], row)] : -INFINITY;
         weight[i] = weight[i] == INFINITY ? -INFINITY : weight[i];
-        start[i] = view_at(row, layout.dim, &layout.o_in[i]);
+        start[i] = merge_at(&layout, &layout.first_in[i], row);
         max = fmax(max, weight[i]);
     }
 #pragma unroll
@@ -80,7 +61,7 @@ attention_merge(global byte_t *o, global float *lse, global const byte_t *o0, gl
         sum += weight[i];
     }
     const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
-    const long to = view_at(row, layout.dim, &layout.o);
+    const long to = merge_at(&layout, &layout.first, row);
     barrier(CLK_GLOBAL_MEM_FENCE);
     for (uint index = lane * VECTOR; index < columns; index += LANES * VECTOR) {
         packet_t total = (packet_t)(0.0f);
@@ -93,5 +74,5 @@ attention_merge(global byte_t *o, global float *lse, global const byte_t *o0, gl
         packet_store(o, to, index, columns, 1, total * inverse, OUT_DTYPE);
     }
     if (lse != 0 && lane == 0 && row < layout.rows)
-        lse[view_at(row, layout.dim, &layout.lse)] = sum == 0.0f ? -INFINITY : max + log(sum);
+        lse[merge_at(&layout, &layout.second, row)] = sum == 0.0f ? -INFINITY : max + log(sum);
 }

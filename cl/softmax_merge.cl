@@ -6,26 +6,8 @@
 #define COUNT 2 /* operands, 0 to 8 */
 #endif
 
-#define LOG2_E 1.44269504088896341f
-
-/* Mirrored by softmax_merge.c. */
-struct view {
-    long offset, stride[4];
-};
-struct merge_layout {
-    long elements, dim[4];
-    struct view m, l, m_in[8], l_in[8];
-};
-
-static inline long view_at(long index, const long *dim, const struct view *view) {
-    long at = view->offset;
-#pragma unroll
-    for (int i = 3; i >= 0; i--) {
-        at += index % dim[i] * view->stride[i];
-        index /= dim[i];
-    }
-    return at;
-}
+#define RANK 4
+#include "merge.clh"
 
 kernel void softmax_merge(global float *m, global float *l, global const float *m0, global const float *l0,
                           global const float *m1, global const float *l1, global const float *m2,
@@ -34,7 +16,7 @@ kernel void softmax_merge(global float *m, global float *l, global const float *
                           global const float *l5, global const float *m6, global const float *l6,
                           global const float *m7, global const float *l7, const struct merge_layout layout) {
     const long index = (long)get_global_id(0);
-    if (index >= layout.elements)
+    if (index >= layout.rows)
         return;
     global const float *const m_in[8] = {m0, m1, m2, m3, m4, m5, m6, m7};
     global const float *const l_in[8] = {l0, l1, l2, l3, l4, l5, l6, l7};
@@ -42,13 +24,13 @@ kernel void softmax_merge(global float *m, global float *l, global const float *
     float max = -INFINITY, sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
-        max_in[i] = m_in[i][view_at(index, layout.dim, &layout.m_in[i])];
-        sum_in[i] = l_in[i][view_at(index, layout.dim, &layout.l_in[i])];
+        max_in[i] = m_in[i][merge_at(&layout, &layout.first_in[i], index)];
+        sum_in[i] = l_in[i][merge_at(&layout, &layout.second_in[i], index)];
         max = fmax(max, max_in[i]);
     }
 #pragma unroll
     for (int i = 0; i < COUNT; i++)
         sum += max_in[i] == -INFINITY ? 0.0f : sum_in[i] * exp2((max_in[i] - max) * LOG2_E);
-    m[view_at(index, layout.dim, &layout.m)] = isnan(sum) ? NAN : max;
-    l[view_at(index, layout.dim, &layout.l)] = sum;
+    m[merge_at(&layout, &layout.first, index)] = isnan(sum) ? NAN : max;
+    l[merge_at(&layout, &layout.second, index)] = sum;
 }

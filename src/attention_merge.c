@@ -1,23 +1,12 @@
-/* The merge of partial attention results. Up to eight operands take one launch; more are folded into an fp32 result in
- * the workspace, which is the first operand of the next launch, and the last launch writes the outputs. */
+/* The merge of partial attention results. Where it takes several launches, the result so far is fp32 in the workspace,
+ * and the last launch writes the outputs. */
 #include "check.h"
 #include "context.h"
-#include "launch.h"
+#include "merge.h"
 #include "operation.h"
 #include "status.h"
 #include <stdio.h>
 #include <string.h>
-
-enum { OPERANDS = 8 };
-
-/* Mirrors struct view and struct merge_layout of cl/attention_merge.cl. */
-struct view {
-    int64_t offset, stride[3];
-};
-struct merge_layout {
-    int64_t rows, columns, dim[3];
-    struct view o, lse, o_in[OPERANDS], lse_in[OPERANDS];
-};
 
 void clattn_attention_merge_init(clattn_attention_merge_op *op) {
     memset(op, 0, sizeof *op);
@@ -71,15 +60,6 @@ static clattn_status check_outputs(clattn_context *context, const clattn_attenti
     return check_disjoint("lse", &op->lse, "o", &op->o);
 }
 
-/* The operand whose own memory the result is, at most one; -1 where there is none. */
-static int own_operand(const clattn_attention_merge_op *op) {
-    for (int i = 0; i < op->count; i++)
-        if (check_same_view(&op->o, &op->o_in[i]) &&
-            (!is_present(&op->lse) || check_same_view(&op->lse, &op->lse_in[i])))
-            return i;
-    return -1;
-}
-
 static clattn_status check_operand(clattn_context *context, const clattn_attention_merge_op *op, int i, bool own) {
     char o_name[32], lse_name[32];
     snprintf(o_name, sizeof o_name, "o_in[%d]", i);
@@ -104,13 +84,14 @@ static bool all_aligned(const clattn_attention_merge_op *op) {
     return aligned;
 }
 
-static clattn_status merge_check(clattn_context *context, const clattn_op *head, struct problem *problem, bool *empty) {
+static clattn_status check(clattn_context *context, const clattn_op *head, struct problem *problem, bool *empty) {
     const clattn_attention_merge_op *op = (const clattn_attention_merge_op *)head;
     RETURN_IF(op->count < 0, CLATTN_INVALID_ARGUMENT, "count = %d is negative", (int)op->count);
     RETURN_IF(op->count > 0 && (op->o_in == NULL || op->lse_in == NULL), CLATTN_INVALID_ARGUMENT,
               "%s is NULL, count is %d", op->o_in == NULL ? "o_in" : "lse_in", (int)op->count);
     FORWARD(check_outputs(context, op));
-    const int own = own_operand(op);
+    const struct merge_pair result = {&op->o, &op->lse};
+    const int own = merge_own_operand(&result, op->count, op->o_in, op->lse_in);
     for (int i = 0; i < op->count; i++)
         FORWARD(check_operand(context, op, i, i == own));
     problem->op = CLATTN_OP_ATTENTION_MERGE;
@@ -137,21 +118,15 @@ struct shape {
 
 static struct shape shape_of(const struct problem *problem, const struct device_facts *facts) {
     struct shape shape = {.vector = problem->aligned && problem->value_dim % 4 == 0 ? 4 : 1, .lanes = 1, .group = 1};
+    const bool cpu = (facts->caps & CAP_BIT(CAP_CPU)) != 0;
     const int64_t packets = problem->value_dim / shape.vector;
-    const int most = facts->is_cpu ? 16 : 128;
+    const int most = cpu ? 16 : 128;
     while (shape.group < most && 2 * (uint32_t)shape.group <= facts->max_group)
         shape.group *= 2;
-    while (!facts->is_cpu && shape.lanes < 32 && shape.lanes < packets && shape.lanes < shape.group)
+    while (!cpu && shape.lanes < 32 && shape.lanes < packets && shape.lanes < shape.group)
         shape.lanes *= 2;
     return shape;
 }
-
-/* One launch: its operands, of which the first may be the fp32 result so far, and where it writes. */
-struct batch {
-    int count;
-    const clattn_tensor *o_in[OPERANDS], *lse_in[OPERANDS];
-    const clattn_tensor *o, *lse;
-};
 
 /* Everything that the program's text depends on. */
 struct kind {
@@ -172,18 +147,27 @@ static clattn_status build(clattn_context *context, const struct kind *kind, str
     return program_get(context, &key, program);
 }
 
-static clattn_status get_program(clattn_context *context, const struct problem *problem,
-                                 const struct device_facts *facts, int count, clattn_dtype first, clattn_dtype out,
+/* A merge with the tensors that it needs beside the caller's. */
+struct call {
+    struct merge merge;
+    struct problem problem;
+    uint64_t caps;
+    struct shape shape;
+    clattn_tensor o, lse; /* the result so far: dense, in the workspace, o before lse */
+};
+
+static clattn_status get_program(clattn_context *context, const void *user, const struct merge_step *step,
                                  struct program **program) {
+    const struct call *call = user;
     struct kind kind;
     memset(&kind, 0, sizeof kind); /* padding too: it is compared byte by byte */
     kind.operation = &operation_attention_merge;
-    kind.caps = facts->caps;
-    kind.shape = shape_of(problem, facts);
-    kind.count = count;
-    kind.in_dtype = (int32_t)problem->dtype;
-    kind.first_dtype = (int32_t)first;
-    kind.out_dtype = (int32_t)out;
+    kind.caps = call->caps;
+    kind.shape = call->shape;
+    kind.count = step->operands;
+    kind.in_dtype = (int32_t)call->problem.dtype;
+    kind.first_dtype = (int32_t)(step->begins ? call->problem.dtype : CLATTN_F32);
+    kind.out_dtype = (int32_t)(step->ends ? call->problem.out_dtype : CLATTN_F32);
     if (memo_find(&context->memo, &kind, sizeof kind, program, sizeof *program))
         return CLATTN_SUCCESS;
     FORWARD(build(context, &kind, program));
@@ -191,61 +175,8 @@ static clattn_status get_program(clattn_context *context, const struct problem *
     return CLATTN_SUCCESS;
 }
 
-/* Launches for count operands: the first takes eight, each further one seven beside the result so far. */
-static int batches(int count) {
-    return count <= OPERANDS ? 1 : 1 + (count - OPERANDS + OPERANDS - 2) / (OPERANDS - 1);
-}
-
-static clattn_status merge_prepare(clattn_context *context, const clattn_op *head, const struct problem *problem,
-                                   const struct choice *choice) {
-    const int count = ((const clattn_attention_merge_op *)head)->count, launches = batches(count);
-    struct program *program;
-    if (launches == 1)
-        return get_program(context, problem, &choice->facts, count, problem->dtype, problem->out_dtype, &program);
-    FORWARD(get_program(context, problem, &choice->facts, OPERANDS, problem->dtype, CLATTN_F32, &program));
-    if (launches > 2)
-        FORWARD(get_program(context, problem, &choice->facts, OPERANDS, CLATTN_F32, CLATTN_F32, &program));
-    const int last = count - OPERANDS - (launches - 2) * (OPERANDS - 1) + 1;
-    return get_program(context, problem, &choice->facts, last, CLATTN_F32, problem->out_dtype, &program);
-}
-
 /* ---- launch ------------------------------------------------------------------------------------------------------ */
 
-static struct view view_of(const clattn_tensor *tensor) {
-    return (struct view){tensor->offset, {tensor->strides[0], tensor->strides[1], tensor->strides[2]}};
-}
-
-static clattn_status enqueue_batch(const struct problem *problem, const struct device_facts *facts,
-                                   const struct batch *batch, struct sequence *sequence) {
-    const struct shape shape = shape_of(problem, facts);
-    const clattn_dtype first = batch->count > 0 ? batch->o_in[0]->dtype : problem->dtype;
-    struct merge_layout layout = {.rows = problem->rows,
-                                  .columns = problem->value_dim,
-                                  .dim = {problem->batch, problem->heads, problem->nq},
-                                  .o = view_of(batch->o),
-                                  .lse = view_of(batch->lse)};
-    const size_t rows = (size_t)(shape.group / shape.lanes), local = (size_t)shape.group;
-    const size_t groups = ((size_t)problem->rows + rows - 1) / rows;
-    struct program *program;
-    struct launch launch;
-    FORWARD(get_program(sequence->context, problem, facts, batch->count, first, batch->o->dtype, &program));
-    launch_begin(&launch, program);
-    launch_buffer(&launch, batch->o->memory.as.buffer);
-    launch_buffer(&launch, is_present(batch->lse) ? batch->lse->memory.as.buffer : NULL);
-    for (int i = 0; i < OPERANDS; i++) {
-        const bool used = i < batch->count;
-        launch_buffer(&launch, used ? batch->o_in[i]->memory.as.buffer : NULL);
-        launch_buffer(&launch, used ? batch->lse_in[i]->memory.as.buffer : NULL);
-        if (used) {
-            layout.o_in[i] = view_of(batch->o_in[i]);
-            layout.lse_in[i] = view_of(batch->lse_in[i]);
-        }
-    }
-    launch_struct(&launch, &layout, sizeof layout);
-    return launch_enqueue(&launch, sequence, 1, &groups, &local);
-}
-
-/* The result so far: dense, in the workspace, o before lse. */
 static void tensors_of_workspace(const struct problem *problem, const clattn_workspace *workspace, clattn_tensor *o,
                                  clattn_tensor *lse) {
     const int64_t dims[4] = {problem->batch, problem->heads, problem->nq, problem->value_dim};
@@ -256,52 +187,55 @@ static void tensors_of_workspace(const struct problem *problem, const clattn_wor
     lse->offset = first + problem->rows * problem->value_dim;
 }
 
-static clattn_status enqueue_all(const clattn_attention_merge_op *op, const struct problem *problem,
-                                 const struct device_facts *facts, const clattn_workspace *workspace,
-                                 struct sequence *sequence) {
-    clattn_tensor o, lse;
-    struct batch batch = {.o = &o, .lse = &lse};
-    tensors_of_workspace(problem, workspace, &o, &lse);
-    for (int i = 0; i < op->count; i++) {
-        if (batch.count == OPERANDS) {
-            FORWARD(enqueue_batch(problem, facts, &batch, sequence));
-            batch.o_in[0] = &o;
-            batch.lse_in[0] = &lse;
-            batch.count = 1;
-        }
-        batch.o_in[batch.count] = &op->o_in[i];
-        batch.lse_in[batch.count] = &op->lse_in[i];
-        batch.count++;
-    }
-    batch.o = &op->o;
-    batch.lse = &op->lse;
-    return enqueue_batch(problem, facts, &batch, sequence);
+static void make_call(const clattn_attention_merge_op *op, const struct problem *problem, const struct choice *choice,
+                      const clattn_workspace *workspace, struct call *call) {
+    const struct shape shape = shape_of(problem, &choice->facts);
+    *call = (struct call){.problem = *problem, .caps = choice->facts.caps, .shape = shape};
+    tensors_of_workspace(problem, workspace, &call->o, &call->lse);
+    call->merge = (struct merge){.count = op->count,
+                                 .first_in = op->o_in,
+                                 .second_in = op->lse_in,
+                                 .own = -1, /* the outputs are written last */
+                                 .partial = {&call->o, &call->lse},
+                                 .result = {&op->o, &op->lse},
+                                 .rank = 3,
+                                 .rows = problem->rows,
+                                 .columns = problem->value_dim,
+                                 .group = (size_t)shape.group,
+                                 .rows_per_group = (size_t)(shape.group / shape.lanes),
+                                 .program = get_program,
+                                 .user = call};
 }
 
-static clattn_status merge_enqueue(clattn_context *context, const clattn_op *head, const struct problem *problem,
-                                   const struct choice *choice, const clattn_launch *launch) {
-    const clattn_attention_merge_op *op = (const clattn_attention_merge_op *)head;
-    struct sequence sequence;
-    sequence_begin(&sequence, context, launch, batches(op->count));
-    const clattn_status status = enqueue_all(op, problem, &choice->facts, &launch->workspace, &sequence);
-    sequence_end(&sequence);
-    return status;
+static clattn_status prepare(clattn_context *context, const clattn_op *head, const struct problem *problem,
+                             const struct choice *choice) {
+    const clattn_workspace none = {0};
+    struct call call;
+    make_call((const clattn_attention_merge_op *)head, problem, choice, &none, &call);
+    return merge_prepare(context, &call.merge);
 }
 
-static int64_t merge_tuning_size(const struct problem *problem) {
+static clattn_status enqueue(clattn_context *context, const clattn_op *head, const struct problem *problem,
+                             const struct choice *choice, const clattn_launch *launch) {
+    struct call call;
+    make_call((const clattn_attention_merge_op *)head, problem, choice, &launch->workspace, &call);
+    return merge_enqueue(context, &call.merge, launch);
+}
+
+static int64_t tuning_size(const struct problem *problem) {
     return problem->value_dim;
 }
 
-static clattn_status merge_workspace(clattn_context *context, const clattn_op *head, const struct problem *problem,
-                                     const struct choice *choice, size_t *bytes) {
+static clattn_status workspace(clattn_context *context, const clattn_op *head, const struct problem *problem,
+                               const struct choice *choice, size_t *bytes) {
     (void)context;
     (void)choice;
-    const bool folds = ((const clattn_attention_merge_op *)head)->count > OPERANDS;
+    const bool folds = ((const clattn_attention_merge_op *)head)->count > MERGE_OPERANDS;
     *bytes = folds ? (size_t)(problem->rows * (problem->value_dim + 1)) * sizeof(float) : 0;
     return CLATTN_SUCCESS;
 }
 
-static void merge_describe(const struct problem *problem, const struct choice *choice, char *name, size_t size) {
+static void describe(const struct problem *problem, const struct choice *choice, char *name, size_t size) {
     static const char *const dtype[] = {"", "f32", "f16", "bf16"};
     snprintf(name, size, "attention_merge_%s_n%lld__%s", dtype[problem->dtype], (long long)problem->columns,
              choice->variant->name);
@@ -310,10 +244,10 @@ static void merge_describe(const struct problem *problem, const struct choice *c
 const struct operation operation_attention_merge = {
     .kind = CLATTN_OP_ATTENTION_MERGE,
     .minimum_size = sizeof(clattn_attention_merge_op),
-    .check = merge_check,
-    .tuning_size = merge_tuning_size,
-    .workspace = merge_workspace,
-    .prepare = merge_prepare,
-    .enqueue = merge_enqueue,
-    .describe = merge_describe,
+    .check = check,
+    .tuning_size = tuning_size,
+    .workspace = workspace,
+    .prepare = prepare,
+    .enqueue = enqueue,
+    .describe = describe,
 };

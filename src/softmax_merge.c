@@ -1,23 +1,12 @@
-/* The merge of softmax states. Up to eight operands take one launch; more are folded into the result, which then is the
- * first operand of the next launch. An operand that is the result's own memory therefore has to be in the first. */
+/* The merge of softmax states. Where it takes several launches, the result so far lies in the result's memory; an
+ * operand whose own memory that is therefore has to be in the first. */
 #include "check.h"
 #include "context.h"
-#include "launch.h"
+#include "merge.h"
 #include "operation.h"
 #include "status.h"
 #include <stdio.h>
 #include <string.h>
-
-enum { OPERANDS = 8 };
-
-/* Mirrors struct view and struct merge_layout of cl/softmax_merge.cl. */
-struct view {
-    int64_t offset, stride[4];
-};
-struct merge_layout {
-    int64_t elements, dim[4];
-    struct view m, l, m_in[OPERANDS], l_in[OPERANDS];
-};
 
 void clattn_softmax_merge_init(clattn_softmax_merge_op *op) {
     memset(op, 0, sizeof *op);
@@ -43,14 +32,6 @@ static clattn_status check_shape(clattn_context *context, const char *name, cons
     return CLATTN_SUCCESS;
 }
 
-/* The operand whose own memory the result is, at most one; -1 where there is none. */
-static int own_operand(const clattn_softmax_merge_op *op) {
-    for (int i = 0; i < op->count; i++)
-        if (check_same_view(&op->m, &op->m_in[i]) && check_same_view(&op->l, &op->l_in[i]))
-            return i;
-    return -1;
-}
-
 static clattn_status check_operand(clattn_context *context, const clattn_softmax_merge_op *op, int i, bool own) {
     char m_name[32], l_name[32];
     snprintf(m_name, sizeof m_name, "m_in[%d]", i);
@@ -65,7 +46,7 @@ static clattn_status check_operand(clattn_context *context, const clattn_softmax
     return check_disjoint("l", &op->l, m_name, &op->m_in[i]);
 }
 
-static clattn_status merge_check(clattn_context *context, const clattn_op *head, struct problem *problem, bool *empty) {
+static clattn_status check(clattn_context *context, const clattn_op *head, struct problem *problem, bool *empty) {
     const clattn_softmax_merge_op *op = (const clattn_softmax_merge_op *)head;
     RETURN_IF(op->count < 0, CLATTN_INVALID_ARGUMENT, "count = %d is negative", (int)op->count);
     RETURN_IF(op->count > 0 && (op->m_in == NULL || op->l_in == NULL), CLATTN_INVALID_ARGUMENT,
@@ -75,7 +56,8 @@ static clattn_status merge_check(clattn_context *context, const clattn_op *head,
     FORWARD(check_shape(context, "m", &op->m, CHECK_OUTPUT, &op->m));
     FORWARD(check_shape(context, "l", &op->l, CHECK_OUTPUT, &op->m));
     FORWARD(check_disjoint("l", &op->l, "m", &op->m));
-    const int own = own_operand(op);
+    const struct merge_pair result = {&op->m, &op->l};
+    const int own = merge_own_operand(&result, op->count, op->m_in, op->l_in);
     for (int i = 0; i < op->count; i++)
         FORWARD(check_operand(context, op, i, i == own));
     problem->op = CLATTN_OP_SOFTMAX_MERGE;
@@ -88,111 +70,62 @@ static clattn_status merge_check(clattn_context *context, const clattn_op *head,
 
 /* ---- launch ------------------------------------------------------------------------------------------------------ */
 
-static struct view view_of(const clattn_tensor *tensor) {
-    struct view view = {.offset = tensor->offset};
-    for (int i = 0; i < tensor->rank; i++)
-        view.stride[4 - tensor->rank + i] = tensor->strides[i];
-    return view;
-}
-
-/* The operands of one launch. */
-struct batch {
-    int count;
-    const clattn_tensor *m_in[OPERANDS], *l_in[OPERANDS];
+/* The whole of what a program depends on. */
+struct kind {
+    const struct operation *operation;
+    int64_t count;
 };
 
-static void batch_add(struct batch *batch, const clattn_tensor *m, const clattn_tensor *l) {
-    batch->m_in[batch->count] = m;
-    batch->l_in[batch->count] = l;
-    batch->count++;
-}
-
-static clattn_status get_program(clattn_context *context, int count, struct program **program) {
+static clattn_status get_program(clattn_context *context, const void *user, const struct merge_step *step,
+                                 struct program **program) {
+    const struct kind kind = {&operation_softmax_merge, step->operands};
     char options[32];
-    snprintf(options, sizeof options, "-DCOUNT=%d", count);
-    const struct program_key key = {"softmax_merge.cl", "softmax_merge", options};
-    return program_get(context, &key, program);
-}
-
-static clattn_status enqueue_batch(const clattn_softmax_merge_op *op, const struct batch *batch, int64_t elements,
-                                   uint32_t max_group, struct sequence *sequence) {
-    struct merge_layout layout = {
-        .elements = elements, .dim = {1, 1, 1, 1}, .m = view_of(&op->m), .l = view_of(&op->l)};
-    struct program *program;
-    struct launch launch;
-    const size_t local = max_group < 64 ? 1 : 64, groups = ((size_t)elements + local - 1) / local;
-    FORWARD(get_program(sequence->context, batch->count, &program));
-    for (int i = 0; i < op->m.rank; i++)
-        layout.dim[4 - op->m.rank + i] = op->m.dims[i];
-    launch_begin(&launch, program);
-    launch_buffer(&launch, op->m.memory.as.buffer);
-    launch_buffer(&launch, op->l.memory.as.buffer);
-    for (int i = 0; i < OPERANDS; i++) {
-        const bool used = i < batch->count;
-        launch_buffer(&launch, used ? batch->m_in[i]->memory.as.buffer : NULL);
-        launch_buffer(&launch, used ? batch->l_in[i]->memory.as.buffer : NULL);
-        if (used) {
-            layout.m_in[i] = view_of(batch->m_in[i]);
-            layout.l_in[i] = view_of(batch->l_in[i]);
-        }
-    }
-    launch_struct(&launch, &layout, sizeof layout);
-    return launch_enqueue(&launch, sequence, 1, &groups, &local);
-}
-
-/* Launches for count operands: the first takes eight, each further one seven beside the result so far. */
-static int batches(int count) {
-    return count <= OPERANDS ? 1 : 1 + (count - OPERANDS + OPERANDS - 2) / (OPERANDS - 1);
-}
-
-static clattn_status enqueue_all(const clattn_softmax_merge_op *op, int64_t elements, uint32_t max_group,
-                                 struct sequence *sequence) {
-    const int own = own_operand(op);
-    struct batch batch = {0};
-    if (own >= 0)
-        batch_add(&batch, &op->m_in[own], &op->l_in[own]);
-    for (int i = 0; i < op->count; i++) {
-        if (i == own)
-            continue;
-        if (batch.count == OPERANDS) {
-            FORWARD(enqueue_batch(op, &batch, elements, max_group, sequence));
-            batch.count = 0;
-            batch_add(&batch, &op->m, &op->l);
-        }
-        batch_add(&batch, &op->m_in[i], &op->l_in[i]);
-    }
-    return enqueue_batch(op, &batch, elements, max_group, sequence);
-}
-
-static clattn_status merge_enqueue(clattn_context *context, const clattn_op *head, const struct problem *problem,
-                                   const struct choice *choice, const clattn_launch *launch) {
-    const clattn_softmax_merge_op *op = (const clattn_softmax_merge_op *)head;
-    struct sequence sequence;
-    sequence_begin(&sequence, context, launch, batches(op->count));
-    const clattn_status status = enqueue_all(op, problem->rows, choice->facts.max_group, &sequence);
-    sequence_end(&sequence);
-    return status;
-}
-
-static clattn_status merge_prepare(clattn_context *context, const clattn_op *head, const struct problem *problem,
-                                   const struct choice *choice) {
-    const int count = ((const clattn_softmax_merge_op *)head)->count;
-    struct program *program;
-    (void)problem;
-    (void)choice;
-    FORWARD(get_program(context, count < OPERANDS ? count : OPERANDS, &program));
-    if (count <= OPERANDS)
+    (void)user;
+    if (memo_find(&context->memo, &kind, sizeof kind, program, sizeof *program))
         return CLATTN_SUCCESS;
-    const int rest = (count - OPERANDS) % (OPERANDS - 1);
-    return get_program(context, rest == 0 ? OPERANDS : rest + 1, &program);
+    snprintf(options, sizeof options, "-DCOUNT=%d", step->operands);
+    const struct program_key key = {"softmax_merge.cl", "softmax_merge", options};
+    FORWARD(program_get(context, &key, program));
+    memo_keep(&context->memo, &kind, sizeof kind, program, sizeof *program);
+    return CLATTN_SUCCESS;
 }
 
-static int64_t merge_tuning_size(const struct problem *problem) {
+static struct merge merge_of(const clattn_softmax_merge_op *op, const struct problem *problem,
+                             const struct choice *choice) {
+    const struct merge_pair result = {&op->m, &op->l};
+    const size_t group = choice->facts.max_group < 64 ? 1 : 64;
+    return (struct merge){.count = op->count,
+                          .first_in = op->m_in,
+                          .second_in = op->l_in,
+                          .own = merge_own_operand(&result, op->count, op->m_in, op->l_in),
+                          .partial = result,
+                          .result = result,
+                          .rank = op->m.rank,
+                          .rows = problem->rows,
+                          .columns = 1,
+                          .group = group,
+                          .rows_per_group = group,
+                          .program = get_program};
+}
+
+static clattn_status prepare(clattn_context *context, const clattn_op *head, const struct problem *problem,
+                             const struct choice *choice) {
+    const struct merge merge = merge_of((const clattn_softmax_merge_op *)head, problem, choice);
+    return merge_prepare(context, &merge);
+}
+
+static clattn_status enqueue(clattn_context *context, const clattn_op *head, const struct problem *problem,
+                             const struct choice *choice, const clattn_launch *launch) {
+    const struct merge merge = merge_of((const clattn_softmax_merge_op *)head, problem, choice);
+    return merge_enqueue(context, &merge, launch);
+}
+
+static int64_t tuning_size(const struct problem *problem) {
     return problem->rows;
 }
 
-static clattn_status merge_workspace(clattn_context *context, const clattn_op *head, const struct problem *problem,
-                                     const struct choice *choice, size_t *bytes) {
+static clattn_status workspace(clattn_context *context, const clattn_op *head, const struct problem *problem,
+                               const struct choice *choice, size_t *bytes) {
     (void)context;
     (void)head;
     (void)problem;
@@ -201,17 +134,17 @@ static clattn_status merge_workspace(clattn_context *context, const clattn_op *h
     return CLATTN_SUCCESS;
 }
 
-static void merge_describe(const struct problem *problem, const struct choice *choice, char *name, size_t size) {
+static void describe(const struct problem *problem, const struct choice *choice, char *name, size_t size) {
     snprintf(name, size, "softmax_merge_n%lld__%s", (long long)problem->columns, choice->variant->name);
 }
 
 const struct operation operation_softmax_merge = {
     .kind = CLATTN_OP_SOFTMAX_MERGE,
     .minimum_size = sizeof(clattn_softmax_merge_op),
-    .check = merge_check,
-    .tuning_size = merge_tuning_size,
-    .workspace = merge_workspace,
-    .prepare = merge_prepare,
-    .enqueue = merge_enqueue,
-    .describe = merge_describe,
+    .check = check,
+    .tuning_size = tuning_size,
+    .workspace = workspace,
+    .prepare = prepare,
+    .enqueue = enqueue,
+    .describe = describe,
 };

@@ -11,7 +11,7 @@
 
 #define FAKE_DEVICES 2
 #define FAKE_ARGUMENTS_MAX 40
-#define FAKE_ARGUMENT_BYTES 512
+#define FAKE_ARGUMENT_BYTES 1024
 #define FAKE_WAITS_MAX 16
 
 /* An answer to a vendor's own query. */
