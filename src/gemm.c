@@ -84,6 +84,18 @@ static bool rows_apart(const clattn_tensor *tensor) {
     return rows_of(tensor) < 2 || (stride >= columns_of(tensor) && stride > 0);
 }
 
+/* Checked tensors: the sum fits. */
+static int64_t last_element(const clattn_tensor *tensor) {
+    int64_t last = tensor->offset;
+    for (int i = 0; i < tensor->rank; i++)
+        last += tensor->dims[i] > 1 ? (tensor->dims[i] - 1) * tensor->strides[i] : 0;
+    return last;
+}
+
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
 static void describe_problem(const clattn_gemm_op *op, struct problem *problem) {
     int64_t outer = 0, inner = 0;
     gemm_batches(op, &outer, &inner);
@@ -98,6 +110,7 @@ static void describe_problem(const clattn_gemm_op *op, struct problem *problem) 
     problem->transpose_a = op->transpose_a != 0;
     problem->transpose_b = op->transpose_b != 0;
     problem->aligned = check_aligned(&op->a, GEMM_ROW_ALIGN) && check_aligned(&op->b, GEMM_ROW_ALIGN);
+    problem->reach = larger(last_element(&op->a), larger(last_element(&op->b), last_element(&op->c)));
     problem->rows_apart = rows_apart(&op->a) && rows_apart(&op->b) && rows_apart(&op->c);
 }
 

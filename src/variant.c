@@ -61,6 +61,15 @@ static const char *accepts_softmax_split(const struct device_facts *facts, const
     return NULL;
 }
 
+#ifdef CLATTN_HAVE_CLBLAST
+/* Of the padded copies that CLBlast makes: its largest tiles are 128 wide and 32 deep. */
+static bool counts_in_32_bits(const struct problem *problem) {
+    const double m = (double)problem->m + 128, n = (double)problem->n + 128, k = (double)problem->k + 32;
+    const double largest = m * n > m * k ? (m * n > n * k ? m * n : n * k) : (m * k > n * k ? m * k : n * k);
+    return problem->reach < INT32_MAX && (double)problem->batch * largest < INT32_MAX;
+}
+#endif
+
 static const char *accepts_gemm_clblast(const struct device_facts *facts, const struct problem *problem) {
 #ifndef CLATTN_HAVE_CLBLAST
     (void)facts;
@@ -74,6 +83,8 @@ static const char *accepts_gemm_clblast(const struct device_facts *facts, const 
         return "CLBlast sums fp16 products in fp16.";
     if (!problem->rows_apart)
         return "CLBlast takes no matrix whose rows overlap.";
+    if (!counts_in_32_bits(problem))
+        return "CLBlast counts elements in 32 bits, and this product has more.";
     if (problem->k == 0)
         return "CLBlast refuses products over no terms (K = 0, or alpha = 0).";
     return NULL;

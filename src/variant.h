@@ -23,6 +23,7 @@ struct problem {
     int64_t m, n, k;
     bool transpose_a, transpose_b;
     bool rows_apart; /* no row of a matrix reaches into the next */
+    int64_t reach;   /* the last element of any operand, counted from the start of its buffer */
 };
 
 enum schedule {

@@ -90,6 +90,24 @@ static void every_row_is_reachable(void **state) {
     }
 }
 
+/* Larger products made it read outside its buffers. */
+static void clblast_counts_in_32_bits(void **state) {
+    const struct device_facts facts = facts_with(0);
+    struct problem problem = problem_of(CLATTN_OP_GEMM);
+    const struct variant *clblast = variant_named(CLATTN_OP_GEMM, "clblast");
+    (void)state;
+    problem.dtype = problem.out_dtype = CLATTN_F32;
+    problem.batch = 1;
+    problem.m = problem.n = 46340; /* squared just below 2^31, but not padded */
+    assert_non_null(variant_refusal(clblast, &facts, &problem));
+    problem.m = problem.n = 4096;
+    problem.batch = 128;
+    assert_non_null(variant_refusal(clblast, &facts, &problem));
+    problem.m = problem.n = 64;
+    problem.reach = INT64_C(1) << 31;
+    assert_non_null(variant_refusal(clblast, &facts, &problem));
+}
+
 static void unfused_needs_room_for_its_scores(void **state) {
     struct device_facts facts = facts_with(0);
     struct problem problem = problem_of(CLATTN_OP_ATTENTION);
@@ -233,6 +251,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(table_is_small_and_names_are_unique),
         cmocka_unit_test(every_row_is_reachable),
+        cmocka_unit_test(clblast_counts_in_32_bits),
         cmocka_unit_test(unfused_needs_room_for_its_scores),
         cmocka_unit_test(each_operation_runs_without_any_capability),
         cmocka_unit_test(picks_the_first_that_accepts),

@@ -42,9 +42,10 @@ int bench_suite_softmax(struct bench *bench) {
 
 /* ---- attention --------------------------------------------------------------------------------------------------- */
 
-/* Fused portable attention against the unfused baseline: batch and heads shrink on a CPU, and with the square of N. */
+/* Fused portable attention against the unfused baseline. Batch and heads shrink on a CPU, and with the square of N: the
+ * baseline's score matrix must stay below the 2^31 elements that CLBlast can count. */
 static int bench_length(struct bench *bench, enum element element, int64_t n, int64_t d) {
-    const int64_t batch = bench->cpu ? 1 : n > 4096 ? 1 : 4, heads = bench->cpu ? 2 : 32;
+    const int64_t batch = bench->cpu || n > 4096 ? 1 : n > 2048 ? 2 : 4, heads = bench->cpu ? 2 : n > 4096 ? 16 : 32;
     char shape[96];
     snprintf(shape, sizeof shape, "%lld,%lld,%lld,%lld,%lld,%lld", (long long)batch, (long long)heads, (long long)heads,
              (long long)n, (long long)n, (long long)d);

@@ -13,7 +13,7 @@
 
 struct timer_plan timer_plan_for(cl_device_type type) {
     const bool cpu = type & CL_DEVICE_TYPE_CPU;
-    return (struct timer_plan){.runs = 20, .calls = 20, .run_seconds = cpu ? 0.02 : 0.5, .seconds = cpu ? 5 : 20};
+    return (struct timer_plan){.runs = 20, .calls = 20, .run_seconds = cpu ? 0.02 : 0.1, .seconds = cpu ? 5 : 4};
 }
 
 double wall_seconds(void) {
