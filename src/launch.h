@@ -20,11 +20,14 @@ struct sequence {
 /* commands: how many the call will enqueue, at least 1. */
 void sequence_begin(struct sequence *sequence, clattn_context *context, const clattn_launch *launch, int commands);
 /* Events for a command made elsewhere (a fill, a copy, another library's call). Use between begin and end:
- *   sequence_next(&s, &count, &list, &event); rc = clEnqueue...(..., count, list, event); FORWARD(sequence_done(&s, rc,
- * "clEnqueue...")); */
+ *
+ *   sequence_next(&s, &count, &list, &event);
+ *   code = clEnqueue...(..., count, list, event);
+ *   FORWARD(sequence_done(&s, code, "clEnqueue..."));
+ */
 void sequence_next(struct sequence *sequence, cl_uint *count, const cl_event **list, cl_event **event);
 clattn_status sequence_done(struct sequence *sequence, cl_int code, const char *what);
-/* Enqueues nothing but gives the caller its event; for calls with no work. */
+/* For calls with no work: a marker, where the caller asks for an event. */
 clattn_status sequence_empty(clattn_context *context, const clattn_launch *launch);
 /* Drops what a failed sequence holds; harmless after success. */
 void sequence_end(struct sequence *sequence);

@@ -4,7 +4,9 @@
  * settings) and one call that takes it together with a launch struct (queue, events, workspace, forced variant).
  *
  * Every call checks its arguments first and enqueues nothing when it refuses. No call synchronises with the device,
- * reads device data on the host, creates a queue or prints. Every call may be made from several threads at once on one
+ * reads device data on the host, allocates device memory, creates a queue or prints, with two exceptions: the first
+ * call or clattn_prepare() of a variant that uses an optional capability tests it on a queue and buffers of its own,
+ * which it releases and waits for; and matrix products through CLBlast use that library's own temporary buffers. Every call may be made from several threads at once on one
  * context; a workspace, and the tensors a call writes, belong to that call until its event completes. */
 #ifndef CLATTN_CLATTN_H
 #define CLATTN_CLATTN_H
@@ -133,7 +135,7 @@ CLATTN_API size_t clattn_dtype_size(clattn_dtype dtype);
 
 /* ---- launching --------------------------------------------------------------------------------------------------- */
 
-/* Scratch memory of one call. */
+/* Scratch memory of one call. It must not overlap the call's tensors. */
 typedef struct clattn_workspace {
     cl_mem buffer;
     size_t offset; /* bytes; a multiple of 256 */
@@ -148,7 +150,7 @@ typedef struct clattn_launch {
     cl_event *event; /* where not NULL: receives an event that completes with the whole call */
     clattn_workspace workspace;
     const char *variant;    /* NULL: the library chooses; else a name from clattn/variants.h */
-    const char *parameters; /* NULL: tuned; else "block_m=64,block_n=32": overrides single tile parameters */
+    const char *parameters; /* NULL: tuned; else "score_tiles=2,groups=8": overrides single tile parameters */
 } clattn_launch;
 
 CLATTN_API void clattn_launch_init(clattn_launch *launch, cl_command_queue queue);
@@ -175,7 +177,7 @@ CLATTN_API clattn_status clattn_supported(clattn_context *context, const clattn_
 CLATTN_API clattn_status clattn_workspace_size(clattn_context *context, const clattn_op *op,
                                                const clattn_launch *launch, size_t *bytes);
 
-/* Builds what the call would build on first use. */
+/* Builds what the call would build on first use, except what CLBlast compiles by itself at its first product. */
 CLATTN_API clattn_status clattn_prepare(clattn_context *context, const clattn_op *op, const clattn_launch *launch);
 
 /* ---- attention --------------------------------------------------------------------------------------------------- */
@@ -186,7 +188,8 @@ typedef enum clattn_causal {
     CLATTN_CAUSAL_TOP_LEFT = 2      /* ... where j <= i */
 } clattn_causal;
 
-/* O = softmax(scale * Q K^T) V, exact and in O(N) memory (FlashAttention, arXiv:2205.14135, 2307.08691).
+/* O = softmax(scale * Q K^T) V, exact and in O(N) memory (FlashAttention, arXiv:2205.14135, 2307.08691); the variant
+ * "unfused" alone, which is there to be compared with, stores the B * Hq * Nq * Nk scores in its workspace.
  *
  *   q [B,Hq,Nq,D]  k [B,Hkv,Nk,D]  v [B,Hkv,Nk,Dv]  o [B,Hq,Nq,Dv]  lse [B,Hq,Nq] (optional, F32)
  *

@@ -24,8 +24,8 @@ typedef struct clattn_choice {
     size_t size;
     char variant[64];     /* "fused_fma" */
     char name[128];       /* "attention_forward_f16_d128__fma_64x64" */
-    char parameters[256]; /* "block_m=64,block_n=64,..." */
-    char source[64];      /* which tuning row gave them: "device", "architecture", "vendor", "default", "call" */
+    char parameters[256]; /* "score_tiles=2,groups=8,..." */
+    char source[64];      /* what gave them: a row for "device", "architecture", "vendor", "default"; the "call"; "none" */
 } clattn_choice;
 
 CLATTN_API clattn_status clattn_variant_choose(clattn_context *context, const clattn_op *op,
