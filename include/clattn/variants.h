@@ -25,7 +25,7 @@ typedef struct clattn_choice {
     char variant[64];     /* "fused_fma" */
     char name[128];       /* "attention_forward_f16_d128__fma_64x64" */
     char parameters[256]; /* "score_tiles=2,groups=8,..." */
-    char source[64];      /* what gave them: a row for "device", "architecture", "vendor", "default"; the "call"; "none" */
+    char source[64]; /* what gave them: a row for "device", "architecture", "vendor", "default"; the "call"; "none" */
 } clattn_choice;
 
 CLATTN_API clattn_status clattn_variant_choose(clattn_context *context, const clattn_op *op,
