@@ -67,7 +67,8 @@ static clattn_status check_output(clattn_context *context, const clattn_softmax_
         const bool reduced = i == axis_of(op) && !writes_row(op);
         FORWARD(check_dim(name, out, i, reduced ? 1 : op->x.dims[i], reduced ? "one result per row" : "x has it too"));
     }
-    return check_same_view(out, &op->x) ? CLATTN_SUCCESS : check_disjoint(name, out, "x", &op->x);
+    const bool in_place = out == &op->y && check_same_view(out, &op->x);
+    return in_place ? CLATTN_SUCCESS : check_disjoint(name, out, "x", &op->x);
 }
 
 static clattn_status check_outputs(clattn_context *context, const clattn_softmax_op *op) {

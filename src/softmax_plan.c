@@ -118,6 +118,11 @@ static int64_t divide_up(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
+/* A CPU's ways, unless the mask hides that it is one. */
+static bool is_cpu(const struct device_facts *facts) {
+    return (facts->caps & CAP_BIT(CAP_CPU)) != 0;
+}
+
 static bool is_power_of_2(int64_t n) {
     return n > 0 && (n & (n - 1)) == 0;
 }
@@ -145,8 +150,8 @@ static int lane_limit(const struct device_facts *facts) {
 
 static int choose_vector(const struct device_facts *facts, const struct softmax_rows *rows) {
     const bool both_short = rows->x_dtype != CLATTN_F32 && (!rows->writes_row || rows->y_dtype != CLATTN_F32);
-    const int vector = facts->is_cpu || both_short ? 8 : 4;
-    const bool worth = rows->dense && rows->layout.columns >= vector && (rows->aligned || facts->is_cpu);
+    const int vector = is_cpu(facts) || both_short ? 8 : 4;
+    const bool worth = rows->dense && rows->layout.columns >= vector && (rows->aligned || is_cpu(facts));
     return worth ? vector : 1;
 }
 
@@ -161,7 +166,7 @@ static int share(int64_t packets, int64_t most, int limit) {
 /* Lanes of a row that fits a sub-group. */
 static int choose_lanes(const struct device_facts *facts, const struct softmax_rows *rows, int64_t packets,
                         int vector) {
-    if (facts->is_cpu && facts->subgroup_size <= 1)
+    if (is_cpu(facts) && facts->subgroup_size <= 1)
         return 1;
     const int most = !rows->dense ? MAX_LANES_STRIDED : vector == 1 ? LANE_PACKETS / 2 : LANE_PACKETS;
     return share(packets, most, lane_limit(facts));
@@ -169,7 +174,7 @@ static int choose_lanes(const struct device_facts *facts, const struct softmax_r
 
 /* Work-items of a row that has a work-group of its own. */
 static int choose_group(const struct device_facts *facts, int64_t packets, int vector) {
-    if (facts->is_cpu)
+    if (is_cpu(facts))
         return 1;
     const int least = group_limit(facts) < 128 ? group_limit(facts) : 128;
     const int wanted = share(packets, GROUP_FLOATS / vector, group_limit(facts));
@@ -181,8 +186,8 @@ static int choose_loop_team(const struct device_facts *facts, const struct softm
                             int vector) {
     const int limit = group_limit(facts) < 256 ? group_limit(facts) : 256;
     const bool columns_apart = !rows->dense && rows->layout.rows >= 1024 * (int64_t)facts->compute_units;
-    int team = facts->is_cpu || columns_apart ? 1 : choose_lanes(facts, rows, packets, vector);
-    if (team == lane_limit(facts) && divide_up(packets, team) > LANE_PACKETS && !facts->is_cpu)
+    int team = is_cpu(facts) || columns_apart ? 1 : choose_lanes(facts, rows, packets, vector);
+    if (team == lane_limit(facts) && divide_up(packets, team) > LANE_PACKETS && !is_cpu(facts))
         team = limit;
     return divide_up(packets, team) > ITERATIONS ? group_limit(facts) : team;
 }
@@ -191,7 +196,7 @@ static int choose_loop_team(const struct device_facts *facts, const struct softm
 static int choose_lane_group(const struct device_facts *facts, const struct softmax_rows *rows, int team) {
     const int limit = group_limit(facts);
     const bool few = rows->layout.rows < 64 * (int64_t)facts->compute_units;
-    const int wanted = !facts->is_cpu ? 128 : few ? 1 : 16;
+    const int wanted = !is_cpu(facts) ? 128 : few ? 1 : 16;
     const int group = wanted < limit ? wanted : limit;
     return group > team ? group : team;
 }
@@ -214,9 +219,9 @@ static int round_counted(int64_t packets) {
 
 static void cut_rows(const struct device_facts *facts, const struct softmax_rows *rows, struct softmax_plan *plan) {
     const int64_t step = (int64_t)plan->group * plan->vector;
-    const int64_t groups = (int64_t)facts->compute_units * (facts->is_cpu ? 4 : 8);
+    const int64_t groups = (int64_t)facts->compute_units * (is_cpu(facts) ? 4 : 8);
     const int64_t wanted = divide_up(groups, rows->layout.rows > 0 ? rows->layout.rows : 1);
-    const int64_t least = facts->is_cpu ? 64 * step : 4 * step;
+    const int64_t least = is_cpu(facts) ? 64 * step : 4 * step;
     int64_t chunk = divide_up(divide_up(rows->layout.columns, wanted), step) * step;
     chunk = chunk < least ? least : chunk;
     plan->chunk = chunk > ITERATIONS * step ? ITERATIONS * step : chunk;
@@ -249,10 +254,10 @@ static clattn_status take_vector(const struct softmax_rows *rows, const struct d
  * as good as many copies of its body. */
 static void plan_packets(const struct device_facts *facts, const struct softmax_rows *rows, int64_t packets,
                          struct softmax_plan *plan) {
-    plan->unrolled = !facts->is_cpu && packets <= UNROLLED_PACKETS;
+    plan->unrolled = !is_cpu(facts) && packets <= UNROLLED_PACKETS;
     plan->packets = plan->unrolled ? round_unrolled(packets) : round_counted(packets);
-    plan->aligned = rows->aligned && !facts->is_cpu;
-    plan->partial = plan->vector > 1 && (facts->is_cpu || rows->layout.columns % plan->vector != 0);
+    plan->aligned = rows->aligned && !is_cpu(facts);
+    plan->partial = plan->vector > 1 && (is_cpu(facts) || rows->layout.columns % plan->vector != 0);
 }
 
 clattn_status softmax_plan_make(const struct device_facts *facts, enum schedule schedule,

@@ -180,6 +180,30 @@ static void overlapping_is_refused(void **state) {
     test_release(&x);
 }
 
+/* Rows of one element, whose states have x's dims. */
+static void states_in_x_are_refused(void **state) {
+    (void)state;
+    const int64_t dims[] = {4, 1};
+    double values[4] = {0};
+    struct test_tensor x = test_input(CLATTN_F32, 2, dims, values, NULL, NAN);
+    struct test_tensor other = test_output(CLATTN_F32, 2, dims, NULL);
+    clattn_softmax_op op;
+    clattn_launch launch;
+    clattn_softmax_init(&op);
+    clattn_launch_init(&launch, device.queue);
+    op.function = CLATTN_SOFTMAX_STATE;
+    op.x = op.m = x.view;
+    op.l = other.view;
+    support_expect(clattn_softmax(device.clattn, &op, &launch), CLATTN_INVALID_ARGUMENT, "m is x");
+    assert_non_null(strstr(clattn_last_error(), "m"));
+    op.m = other.view;
+    op.l = x.view;
+    support_expect(clattn_softmax(device.clattn, &op, &launch), CLATTN_INVALID_ARGUMENT, "l is x");
+    test_untouched(&x, "x");
+    test_release(&x);
+    test_release(&other);
+}
+
 static void bad_parameters_are_refused(void **state) {
     static const char *const bad[] = {"team=3", "vector=2", "vector=16", "group=100000", "tile=4"};
     (void)state;
@@ -212,6 +236,7 @@ int main(void) {
         cmocka_unit_test(in_place),
         cmocka_unit_test(buffers_that_just_fit),
         cmocka_unit_test(overlapping_is_refused),
+        cmocka_unit_test(states_in_x_are_refused),
         cmocka_unit_test(bad_parameters_are_refused),
     };
     return support_main("softmax", tests, sizeof tests / sizeof tests[0]);
