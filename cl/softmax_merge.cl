@@ -5,16 +5,19 @@
 #ifndef COUNT
 #define COUNT 2 /* operands, 0 to 8 */
 #endif
+#ifndef GROUP
+#define GROUP 1 /* work-items of a work-group */
+#endif
 
 #define RANK 4
 #include "merge.clh"
 
-kernel void softmax_merge(global float *m, global float *l, global const float *m0, global const float *l0,
-                          global const float *m1, global const float *l1, global const float *m2,
-                          global const float *l2, global const float *m3, global const float *l3,
-                          global const float *m4, global const float *l4, global const float *m5,
-                          global const float *l5, global const float *m6, global const float *l6,
-                          global const float *m7, global const float *l7, const struct merge_layout layout) {
+kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
+softmax_merge(global float *m, global float *l, global const float *m0, global const float *l0, global const float *m1,
+              global const float *l1, global const float *m2, global const float *l2, global const float *m3,
+              global const float *l3, global const float *m4, global const float *l4, global const float *m5,
+              global const float *l5, global const float *m6, global const float *l6, global const float *m7,
+              global const float *l7, const struct merge_layout layout) {
     const long index = (long)get_global_id(0);
     if (index >= layout.rows)
         return;

@@ -73,17 +73,21 @@ static clattn_status check(clattn_context *context, const clattn_op *head, struc
 /* The whole of what a program depends on. */
 struct kind {
     const struct operation *operation;
-    int64_t count;
+    int64_t count, group;
 };
+
+static size_t group_of(const struct choice *choice) {
+    return choice->facts.max_group < 64 ? 1 : 64;
+}
 
 static clattn_status get_program(clattn_context *context, const void *user, const struct merge_step *step,
                                  struct program **program) {
-    const struct kind kind = {&operation_softmax_merge, step->operands};
-    char options[32];
-    (void)user;
+    const size_t group = group_of(user);
+    const struct kind kind = {&operation_softmax_merge, step->operands, (int64_t)group};
+    char options[64];
     if (memo_find(&context->memo, &kind, sizeof kind, program, sizeof *program))
         return CLATTN_SUCCESS;
-    snprintf(options, sizeof options, "-DCOUNT=%d", step->operands);
+    snprintf(options, sizeof options, "-DCOUNT=%d -DGROUP=%zu", step->operands, group);
     const struct program_key key = {"softmax_merge.cl", "softmax_merge", options};
     FORWARD(program_get(context, &key, program));
     memo_keep(&context->memo, &kind, sizeof kind, program, sizeof *program);
@@ -93,7 +97,7 @@ static clattn_status get_program(clattn_context *context, const void *user, cons
 static struct merge merge_of(const clattn_softmax_merge_op *op, const struct problem *problem,
                              const struct choice *choice) {
     const struct merge_pair result = {&op->m, &op->l};
-    const size_t group = choice->facts.max_group < 64 ? 1 : 64;
+    const size_t group = group_of(choice);
     return (struct merge){.count = op->count,
                           .first_in = op->m_in,
                           .second_in = op->l_in,
@@ -105,7 +109,8 @@ static struct merge merge_of(const clattn_softmax_merge_op *op, const struct pro
                           .columns = 1,
                           .group = group,
                           .rows_per_group = group,
-                          .program = get_program};
+                          .program = get_program,
+                          .user = choice};
 }
 
 static clattn_status prepare(clattn_context *context, const clattn_op *head, const struct problem *problem,
