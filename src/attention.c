@@ -138,6 +138,13 @@ static bool is_unfused(const struct choice *choice) {
     return choice->variant->schedule == SCHEDULE_UNFUSED;
 }
 
+static clattn_status plan(clattn_context *context, const clattn_op *op, const struct problem *problem,
+                          bool run_selftest, struct choice *choice) {
+    return is_unfused(choice)
+               ? attention_unfused_plan(context, (const clattn_attention_op *)op, problem, run_selftest, choice)
+               : attention_forward_plan(context, problem, choice);
+}
+
 static clattn_status workspace(clattn_context *context, const clattn_op *op, const struct problem *problem,
                                const struct choice *choice, size_t *bytes) {
     (void)context, (void)op;
@@ -184,6 +191,7 @@ const struct operation operation_attention = {
     .minimum_size = sizeof(clattn_attention_op),
     .check = check,
     .tuning_size = tuning_size,
+    .plan = plan,
     .workspace = workspace,
     .prepare = prepare,
     .enqueue = enqueue,

@@ -10,6 +10,8 @@
 int64_t attention_diagonal(const clattn_attention_op *op);
 float attention_scale(const clattn_attention_op *op);
 
+/* Makes the choice's parameters those that run; refuses what cannot run. Comes before all of these. */
+clattn_status attention_forward_plan(clattn_context *context, const struct problem *problem, struct choice *choice);
 clattn_status attention_forward_prepare(clattn_context *context, const struct problem *problem,
                                         const struct choice *choice);
 clattn_status attention_forward_enqueue(clattn_context *context, const clattn_attention_op *op,
@@ -20,6 +22,9 @@ clattn_status attention_forward_enqueue(clattn_context *context, const clattn_at
 void attention_forward_blocks(const struct problem *problem, const struct choice *choice, int *queries, int *keys);
 
 /* Scores, softmax and values as three steps; scores lie in the workspace. */
+/* Refuses what one of the steps could not run. */
+clattn_status attention_unfused_plan(clattn_context *context, const clattn_attention_op *op,
+                                     const struct problem *problem, bool run_selftest, const struct choice *choice);
 clattn_status attention_unfused_workspace(const struct problem *problem, const struct choice *choice, size_t *bytes);
 clattn_status attention_unfused_prepare(clattn_context *context, const clattn_attention_op *op,
                                         const struct problem *problem, const struct choice *choice);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 
 #define AREA_ALIGN 256 /* bytes */
+#define MOST_PRODUCTS (1 << 20)
 #define ROW_ELEMENTS 8 /* rows start at multiples of 16 bytes in every dtype */
 
 enum { BATCH, HEAD, ROW, COLUMN };
@@ -276,16 +277,36 @@ static clattn_status enqueue_clear_met(const struct call *call, struct sequence 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 
 /* One choice and one program serve the products of all batches, which differ in offsets alone. */
-static clattn_status make_product(clattn_context *context, const struct call *call, struct product *product) {
+static clattn_status plan_product(clattn_context *context, const struct call *call, bool run_selftest,
+                                  struct product *product) {
     const clattn_gemm_op op = product_op(product, &call->grouping, 0);
     const bool aligned = check_aligned(&product->a, GEMM_ROW_ALIGN) && check_aligned(&product->b, GEMM_ROW_ALIGN);
-    return gemm_step_make(context, &op, aligned, &product->step);
+    return gemm_step_plan(context, &op, aligned, run_selftest, &product->step);
+}
+
+static clattn_status plan_products(clattn_context *context, bool run_selftest, struct call *call) {
+    RETURN_IF(call->grouping.products > MOST_PRODUCTS, CLATTN_UNSUPPORTED,
+              "q: %" PRId64 " batches of grouped heads are more than %d products", call->grouping.products,
+              MOST_PRODUCTS);
+    FORWARD(plan_product(context, call, run_selftest, &call->scores));
+    return plan_product(context, call, run_selftest, &call->values);
+}
+
+clattn_status attention_unfused_plan(clattn_context *context, const clattn_attention_op *op,
+                                     const struct problem *problem, bool run_selftest, const struct choice *choice) {
+    const clattn_workspace none = {0};
+    struct call call;
+    size_t bytes = 0;
+    FORWARD(attention_unfused_workspace(problem, choice, &bytes));
+    FORWARD(make_call(op, problem, choice, &none, &call));
+    return plan_products(context, run_selftest, &call);
 }
 
 static clattn_status make_steps(clattn_context *context, struct call *call) {
-    FORWARD(make_product(context, call, &call->scores));
+    FORWARD(plan_products(context, true, call));
+    FORWARD(gemm_step_prepare(context, &call->scores.step));
     FORWARD(softmax_scores_prepare(context, &call->choice->facts, &call->softmax));
-    FORWARD(make_product(context, call, &call->values));
+    FORWARD(gemm_step_prepare(context, &call->values.step));
     if (!call->problem->causal)
         return CLATTN_SUCCESS;
     FORWARD(special_program(context, call, "attention_finite_values", &call->finite_values));

@@ -84,18 +84,22 @@ static clattn_status take_first(clattn_context *context, const struct problem *p
     return status_set(CLATTN_UNSUPPORTED, "%s: no variant takes this.%s", variant_op_name(problem->op), reasons);
 }
 
+/* A row's values stay where the caller gives none, and where there is room: a user's row may name what nobody reads. */
 static clattn_status override_parameters(const clattn_context *context, clattn_op_kind op, const char *text,
                                          struct choice *out) {
+    const struct parameters row = out->parameters;
     struct parameters given = {0};
     FORWARD(parameters_parse(&given, text));
-    for (int i = 0; i < given.count; i++) {
-        const char *name = given.item[i].name;
-        RETURN_IF(!tuning_knows(context->tuning, op, out->variant->name, name), CLATTN_INVALID_ARGUMENT,
-                  "parameters: variant %s has no \"%s\"", out->variant->name, name);
-        RETURN_IF(!parameters_put(&out->parameters, name, given.item[i].value), CLATTN_INVALID_ARGUMENT,
-                  "parameters: more than %d", PARAMETERS_MAX);
-    }
+    for (int i = 0; i < given.count; i++)
+        RETURN_IF(!tuning_knows(context->tuning, op, out->variant->name, given.item[i].name), CLATTN_INVALID_ARGUMENT,
+                  "parameters: variant %s has no \"%s\"", out->variant->name, given.item[i].name);
+    const char *refusal = tuning_refusal(out->variant, &given);
+    RETURN_IF(refusal != NULL, CLATTN_INVALID_ARGUMENT, "parameters: %s", refusal);
     out->overridden = given.count > 0;
+    out->parameters = given;
+    for (int i = 0; i < row.count; i++)
+        if (parameters_get(&given, row.item[i].name, -1) < 0)
+            (void)parameters_put(&out->parameters, row.item[i].name, row.item[i].value);
     return CLATTN_SUCCESS;
 }
 

@@ -153,11 +153,20 @@ static clattn_status enqueue_chosen(const clattn_gemm_op *op, const struct probl
                                                          : gemm_tiled_enqueue(op, problem, choice, sequence);
 }
 
-clattn_status gemm_step_make(clattn_context *context, const clattn_gemm_op *op, bool aligned, struct gemm_step *step) {
+static clattn_status plan_chosen(const struct problem *problem, struct choice *choice) {
+    return choice->variant->schedule == SCHEDULE_LIBRARY ? CLATTN_SUCCESS : gemm_tiled_plan(problem, choice);
+}
+
+clattn_status gemm_step_plan(clattn_context *context, const clattn_gemm_op *op, bool aligned, bool run_selftest,
+                             struct gemm_step *step) {
     memset(&step->problem, 0, sizeof step->problem);
     describe_problem(op, &step->problem);
     step->problem.aligned = aligned;
-    FORWARD(choice_make(context, &step->problem, NULL, tuning_size(&step->problem), true, &step->choice));
+    FORWARD(choice_make(context, &step->problem, NULL, tuning_size(&step->problem), run_selftest, &step->choice));
+    return plan_chosen(&step->problem, &step->choice);
+}
+
+clattn_status gemm_step_prepare(clattn_context *context, const struct gemm_step *step) {
     return prepare_chosen(context, &step->problem, &step->choice);
 }
 
@@ -170,6 +179,12 @@ clattn_status gemm_step_enqueue(const struct gemm_step *step, const clattn_gemm_
 }
 
 /* ---- as an operation --------------------------------------------------------------------------------------------- */
+
+static clattn_status plan(clattn_context *context, const clattn_op *op, const struct problem *problem,
+                          bool run_selftest, struct choice *choice) {
+    (void)context, (void)op, (void)run_selftest;
+    return plan_chosen(problem, choice);
+}
 
 static clattn_status workspace(clattn_context *context, const clattn_op *op, const struct problem *problem,
                                const struct choice *choice, size_t *bytes) {
@@ -210,6 +225,7 @@ const struct operation operation_gemm = {
     .minimum_size = sizeof(clattn_gemm_op),
     .check = check,
     .tuning_size = tuning_size,
+    .plan = plan,
     .workspace = workspace,
     .prepare = prepare,
     .enqueue = enqueue,

@@ -15,6 +15,8 @@ struct gemm_view gemm_view_of(const clattn_tensor *tensor);
 /* Sizes of the batch dims. */
 void gemm_batches(const clattn_gemm_op *op, int64_t *outer, int64_t *inner);
 
+/* Makes the choice's parameters those that run; refuses what cannot run. Comes before all of these. */
+clattn_status gemm_tiled_plan(const struct problem *problem, struct choice *choice);
 /* Afterwards gemm_tiled_enqueue() refuses nothing and builds nothing. */
 clattn_status gemm_tiled_prepare(clattn_context *context, const struct problem *problem, const struct choice *choice);
 /* One command. */
@@ -37,12 +39,16 @@ struct gemm_step {
     struct choice choice;
 };
 
-/* Chooses, with self-tests, and builds: what is left is to enqueue. The op's tensors are taken to be valid. aligned:
- * all rows of a and b start at multiples of GEMM_ROW_ALIGN, in every op that the step will be enqueued for. */
-clattn_status gemm_step_make(clattn_context *context, const clattn_gemm_op *op, bool aligned, struct gemm_step *step);
+/* Chooses and plans: refuses what could not run. The op's tensors are taken to be valid. aligned: all rows of a and b
+ * start at multiples of GEMM_ROW_ALIGN, in every op that the step will be enqueued for. run_selftest: see
+ * choice_make(). */
+clattn_status gemm_step_plan(clattn_context *context, const clattn_gemm_op *op, bool aligned, bool run_selftest,
+                             struct gemm_step *step);
+/* Builds: what is left is to enqueue. */
+clattn_status gemm_step_prepare(clattn_context *context, const struct gemm_step *step);
 /* Commands that gemm_step_enqueue() adds to a sequence. */
 int gemm_step_commands(const struct gemm_step *step);
-/* op: that of gemm_step_make(), or one that differs in offsets alone. */
+/* op: that of gemm_step_plan(), or one that differs in offsets alone. */
 clattn_status gemm_step_enqueue(const struct gemm_step *step, const clattn_gemm_op *op, struct sequence *sequence);
 
 #endif

@@ -5,9 +5,7 @@
 #include "status.h"
 #include "tile_fit.h"
 
-#include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 /* As the kernel's parameters. */
 struct plan {
@@ -22,26 +20,22 @@ struct call {
     float alpha, beta;
 };
 
-static int round_up(int64_t value, int step) {
-    return (int)((value + step - 1) / step) * step;
-}
-
-static int smaller(int a, int b) {
-    return a < b ? a : b;
-}
-
-/* Parameters that a row or caller left out, or that the halving of tile_fit() left between steps. The product needs no
- * sub-groups. */
+/* The product needs no sub-groups. */
 static struct plan plan_of(const struct problem *problem, enum backend backend, const struct parameters *parameters,
                            const struct device_facts *facts) {
     struct plan plan = {.shape = tile_shape_of(backend, parameters, facts)};
     plan.shape.subgroup = SUBGROUP_LOCAL;
     plan.shape.subgroup_size = 1;
-    const int whole = problem->k > 0 ? round_up(problem->k, plan.shape.k) : plan.shape.k;
+    const int64_t whole = tile_round_up(problem->k > 0 ? problem->k : 1, plan.shape.k);
+    const int64_t slice = tile_round_up(parameters_get(parameters, "k_slice", plan.shape.k), plan.shape.k);
     plan.column_tiles = parameters_get(parameters, "column_tiles", 1);
-    plan.k_slice = smaller(round_up(parameters_get(parameters, "k_slice", plan.shape.k), plan.shape.k), whole);
+    plan.k_slice = (int)(slice < whole ? slice : whole);
     plan.stage_slots = parameters_get(parameters, "stage_slots", 1);
     return plan;
+}
+
+static struct plan plan_of_choice(const struct problem *problem, const struct choice *choice) {
+    return plan_of(problem, choice->variant->backend, &choice->parameters, &choice->facts);
 }
 
 static int block_rows(const struct plan *plan) {
@@ -52,78 +46,49 @@ static int block_columns(const struct plan *plan) {
     return plan->column_tiles * plan->shape.n;
 }
 
-struct need_user {
-    const struct problem *problem;
-    enum backend backend;
-};
-
-static struct tile_need need(const struct parameters *parameters, const struct device_facts *facts, const void *data) {
-    const struct need_user *user = data;
-    const struct plan plan = plan_of(user->problem, user->backend, parameters, facts);
+static struct tile_need need(const struct tile_plan *tiles, const struct parameters *parameters,
+                             const struct device_facts *facts) {
+    const struct plan plan = plan_of(tiles->problem, tiles->backend, parameters, facts);
     const size_t slots = (size_t)plan.stage_slots;
     const size_t a = tile_a_bytes(&plan.shape, block_rows(&plan), plan.k_slice);
-    const size_t b = user->problem->transpose_b ? tile_bt_bytes(&plan.shape, block_columns(&plan), plan.k_slice)
-                                                : tile_b_bytes(&plan.shape, plan.k_slice, block_columns(&plan));
+    const size_t b = tiles->problem->transpose_b ? tile_bt_bytes(&plan.shape, block_columns(&plan), plan.k_slice)
+                                                 : tile_b_bytes(&plan.shape, plan.k_slice, block_columns(&plan));
     return (struct tile_need){.items = (uint64_t)(plan.shape.groups * plan.shape.items),
                               .local = tile_array_bytes(slots * a) + tile_array_bytes(slots * b)};
 }
 
-static const char *refusal(enum backend backend, const struct parameters *parameters) {
-    const char *shape = tile_shape_refusal(backend, parameters);
-    if (shape != NULL)
-        return shape;
-    if (parameters_get(parameters, "fma_rows", 4) < 4)
-        return "fma_rows must be 4 or 8.";
-    if (parameters_get(parameters, "column_tiles", 1) < 1 || parameters_get(parameters, "column_tiles", 1) > 64)
-        return "column_tiles must lie in 1..64.";
-    if (parameters_get(parameters, "k_slice", 1) < 1 || parameters_get(parameters, "k_slice", 1) > 65536)
-        return "k_slice must lie in 1..65536.";
-    if (parameters_get(parameters, "stage_slots", 1) < 1 || parameters_get(parameters, "stage_slots", 1) > 2)
-        return "stage_slots must be 1 or 2.";
-    return NULL;
+static void spell_out(const struct tile_plan *tiles, const struct parameters *parameters,
+                      const struct device_facts *facts, struct parameters *out) {
+    const struct plan plan = plan_of(tiles->problem, tiles->backend, parameters, facts);
+    parameters_put(out, "column_tiles", plan.column_tiles);
+    parameters_put(out, "k_slice", plan.k_slice);
+    parameters_put(out, "stage_slots", plan.stage_slots);
 }
 
-/* Tuning rows shrink to the device; what a caller asked for is taken as it is or refused. */
-static clattn_status make_plan(const struct problem *problem, const struct choice *choice, struct plan *plan) {
-    static const struct tile_step for_items[] = {{"groups", 1}, {"fma_items", 1}, {NULL, 0}};
-    static const struct tile_step for_local[] = {
-        {"stage_slots", 1}, {"k_slice", 16}, {"column_tiles", 1}, {"groups", 1},    {"k_slice", 1},
-        {"fma_items", 1},   {"fma_rows", 4}, {"cpu_rows", 8},     {"mma_rows", 16}, {NULL, 0}};
-    const enum backend backend = choice->variant->backend;
-    const struct need_user user = {problem, backend};
-    const struct tile_plan fit = {for_items, for_local, need, &user};
-    struct parameters parameters = choice->parameters;
-    const char *reason = refusal(backend, &parameters);
-    RETURN_IF(reason != NULL, CLATTN_INVALID_ARGUMENT, "parameters: %s", reason);
-    RETURN_IF(!tile_fit(&fit, &choice->facts, &parameters), CLATTN_UNSUPPORTED,
-              "the smallest tile needs more work-items or local memory than the device has (%u, %" PRIu64 " bytes)",
-              choice->facts.max_group, choice->facts.local_memory);
-    RETURN_IF(choice->overridden && memcmp(&choice->parameters, &parameters, sizeof parameters) != 0,
-              CLATTN_UNSUPPORTED,
-              "parameters: they need more work-items or local memory than the device has (%u, %" PRIu64 " bytes)",
-              choice->facts.max_group, choice->facts.local_memory);
-    *plan = plan_of(problem, backend, &parameters, &choice->facts);
-    return CLATTN_SUCCESS;
+static const struct tile_step for_local[] = {
+    {"stage_slots", 1, false}, {"k_slice", 16, false}, {"column_tiles", 1, false},
+    {"groups", 1, false},      {"k_slice", 1, false},  {NULL, 0, false},
+};
+
+static const struct tile_kernel kernel_on_tiles = {for_local, need, spell_out};
+
+static clattn_status count_groups(const struct problem *problem, const struct plan *plan, size_t *groups) {
+    const int64_t down = (problem->m + block_rows(plan) - 1) / block_rows(plan);
+    const int64_t across = (problem->n + block_columns(plan) - 1) / block_columns(plan);
+    return tile_count_groups("c", problem->batch, down, across, groups);
+}
+
+clattn_status gemm_tiled_plan(const struct problem *problem, struct choice *choice) {
+    size_t groups = 0;
+    FORWARD(tile_choose(&kernel_on_tiles, problem, choice));
+    const struct plan plan = plan_of_choice(problem, choice);
+    return count_groups(problem, &plan, &groups);
 }
 
 void gemm_tiled_blocks(const struct problem *problem, const struct choice *choice, int *rows, int *columns) {
-    struct plan plan;
-    if (make_plan(problem, choice, &plan) != CLATTN_SUCCESS)
-        return;
+    const struct plan plan = plan_of_choice(problem, choice);
     *rows = block_rows(&plan);
     *columns = block_columns(&plan);
-}
-
-/* Work-groups; false where they are more than a launch takes everywhere. */
-static bool count_groups(const struct problem *problem, const struct plan *plan, size_t *groups) {
-    const int64_t down = (problem->m + block_rows(plan) - 1) / block_rows(plan);
-    const int64_t across = (problem->n + block_columns(plan) - 1) / block_columns(plan);
-    int64_t all = 0;
-    if (__builtin_mul_overflow(down, across, &all) || __builtin_mul_overflow(all, problem->batch, &all) ||
-        all > INT32_MAX)
-        return false;
-    *groups = (size_t)all;
-    return true;
 }
 
 /* All that a launch needs beside its tensors. */
@@ -136,10 +101,9 @@ struct ready {
 static clattn_status get_ready(clattn_context *context, const struct problem *problem, const struct choice *choice,
                                struct ready *ready) {
     char tile[256], options[512];
-    struct plan *plan = &ready->plan;
-    FORWARD(make_plan(problem, choice, plan));
-    RETURN_IF(!count_groups(problem, plan, &ready->groups), CLATTN_UNSUPPORTED, "c: more than 2^31 blocks of %d x %d",
-              block_rows(plan), block_columns(plan));
+    const struct plan *plan = &ready->plan;
+    ready->plan = plan_of_choice(problem, choice);
+    FORWARD(count_groups(problem, plan, &ready->groups));
     tile_options(&plan->shape, "plain", tile, sizeof tile);
     snprintf(options, sizeof options,
              "%s -DELEMENT=%d -DOUT_ELEMENT=%d -DTRANSPOSE_A=%d -DTRANSPOSE_B=%d -DALIGNED=%d -DCOLUMN_TILES=%d "

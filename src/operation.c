@@ -1,4 +1,5 @@
-/* The calls that are the same for every operation: check, choose, launch. What differs is data (struct operation). */
+/* The calls that are the same for every operation: check, choose, plan, launch. What differs is data (struct
+ * operation). */
 #include "operation.h"
 #include "check.h"
 #include "context.h"
@@ -32,6 +33,7 @@ const struct operation *operation_of(clattn_op_kind kind) {
 /* A checked call on its way. */
 struct call {
     const struct operation *operation;
+    const clattn_op *op;
     struct problem problem;
     struct choice choice;
     bool empty;
@@ -49,16 +51,21 @@ static clattn_status check(clattn_context *context, const clattn_op *op, clattn_
     call->operation = operation_of(kind != 0 ? kind : op->kind);
     RETURN_IF(call->operation == NULL, CLATTN_INVALID_ARGUMENT, "op: kind %d is unknown", (int)op->kind);
     FORWARD(check_op(context, op, call->operation->kind, call->operation->minimum_size));
+    call->op = op;
     memset(&call->problem, 0, sizeof call->problem);
     call->problem.op = call->operation->kind;
     call->empty = false;
     return call->operation->check(context, op, &call->problem, &call->empty);
 }
 
+/* Whatever a call would be refused for, but for its queue, events and workspace, is refused at the end of this. */
 static clattn_status choose(clattn_context *context, const clattn_launch *launch, bool run_selftest,
                             struct call *call) {
-    return choice_make(context, &call->problem, launch, call->operation->tuning_size(&call->problem), run_selftest,
-                       &call->choice);
+    const struct operation *operation = call->operation;
+    FORWARD(choice_make(context, &call->problem, launch, operation->tuning_size(&call->problem), run_selftest,
+                        &call->choice));
+    return operation->plan != NULL ? operation->plan(context, call->op, &call->problem, run_selftest, &call->choice)
+                                   : CLATTN_SUCCESS;
 }
 
 static clattn_status check_and_choose(clattn_context *context, const clattn_op *op, const clattn_launch *launch,
@@ -137,6 +144,22 @@ const char *clattn_variant_name(clattn_op_kind kind, size_t index) {
     return NULL;
 }
 
+/* The reason is of the facts alone, or why the variant's plan is refused. */
+static clattn_status ask(clattn_context *context, const struct variant *variant, struct call *call, char *reason,
+                         size_t reason_size) {
+    const struct device_facts facts = selftest_facts(context);
+    const char *refusal = variant_refusal(variant, &facts, &call->problem);
+    if (refusal == NULL) {
+        const clattn_launch launch = {.size = sizeof launch, .variant = variant->name};
+        const clattn_status status = choose(context, &launch, false, call);
+        if (status != CLATTN_UNSUPPORTED)
+            return status;
+        refusal = clattn_last_error();
+    }
+    snprintf(reason, reason_size, "%s", refusal);
+    return CLATTN_SUCCESS;
+}
+
 clattn_status clattn_variant_question(clattn_context *context, const clattn_op *op, const char *variant, char *reason,
                                       size_t reason_size) {
     struct call call;
@@ -147,11 +170,7 @@ clattn_status clattn_variant_question(clattn_context *context, const clattn_op *
     const struct variant *row = variant_named(call.problem.op, variant);
     RETURN_IF(row == NULL, CLATTN_INVALID_ARGUMENT, "variant: %s has no \"%.60s\"", variant_op_name(call.problem.op),
               variant);
-    const struct device_facts facts = selftest_facts(context);
-    const char *refusal = call.empty ? NULL : variant_refusal(row, &facts, &call.problem);
-    if (refusal != NULL)
-        snprintf(reason, reason_size, "%s", refusal);
-    return CLATTN_SUCCESS;
+    return call.empty ? CLATTN_SUCCESS : ask(context, row, &call, reason, reason_size);
 }
 
 clattn_status clattn_variant_choose(clattn_context *context, const clattn_op *op, const clattn_launch *launch,

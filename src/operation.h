@@ -13,7 +13,12 @@ struct operation {
     clattn_status (*check)(clattn_context *context, const clattn_op *op, struct problem *problem, bool *empty);
     /* What tuning rows are looked up by. */
     int64_t (*tuning_size)(const struct problem *problem);
-    /* Bytes of workspace. */
+    /* Refuses whatever enqueue could not run, but for a missing workspace, and makes choice->parameters those that run.
+     * Enqueues nothing, builds nothing but self-tests (run_selftest: see choice_make()). NULL: what was checked and
+     * chosen runs. */
+    clattn_status (*plan)(clattn_context *context, const clattn_op *op, const struct problem *problem,
+                          bool run_selftest, struct choice *choice);
+    /* Bytes of workspace. This and what follows get a choice that was planned. */
     clattn_status (*workspace)(clattn_context *context, const clattn_op *op, const struct problem *problem,
                                const struct choice *choice, size_t *bytes);
     /* Builds all programs that enqueue would use. */
@@ -31,8 +36,8 @@ extern const struct operation operation_attention, operation_attention_merge, op
 
 const struct operation *operation_of(clattn_op_kind kind); /* NULL where unknown */
 
-/* The whole of a public call: check, choose, launch. An operation that is a step of another (the products of unfused
- * attention) is run through this too, with a launch of its own whose events chain the steps. */
+/* The whole of a public call: check, choose, plan, launch. An operation that is a step of another (the products of
+ * unfused attention) is run through this too, with a launch of its own whose events chain the steps. */
 clattn_status operation_run(clattn_context *context, const clattn_op *op, clattn_op_kind kind,
                             const clattn_launch *launch);
 

@@ -30,6 +30,32 @@ bool parameters_put(struct parameters *set, const char *name, int value) {
     return true;
 }
 
+/* Slices are bounded so that no size made of them exceeds an int. */
+const char *parameters_refusal(const struct parameters *set) {
+    static const struct {
+        const char *name;
+        int least, most;
+        bool power_of_two; /* or 0: chosen by the device */
+        const char *refusal;
+    } ranges[] = {
+        {"score_tiles", 1, 64, false, "score_tiles must lie in 1..64."},
+        {"column_tiles", 1, 64, false, "column_tiles must lie in 1..64."},
+        {"k_slice", 1, 65536, false, "k_slice must lie in 1..65536."},
+        {"v_slice", 1, 65536, false, "v_slice must lie in 1..65536."},
+        {"q_resident", 0, 1, false, "q_resident must be 0 or 1."},
+        {"stage_slots", 1, 2, false, "stage_slots must be 1 or 2."},
+        {"team", 0, 1024, true, "team must be 0 or a power of two up to 1024."},
+        {"group", 0, 1024, true, "group must be 0 or a power of two up to 1024."},
+        {"vector", 0, 8, true, "vector must be 0, 1, 4 or 8."},
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
+        const int value = parameters_get(set, ranges[i].name, ranges[i].least);
+        if (value < ranges[i].least || value > ranges[i].most || (ranges[i].power_of_two && (value & (value - 1)) != 0))
+            return ranges[i].refusal;
+    }
+    return NULL;
+}
+
 /* "block_m=64" of the given length. */
 static bool parse_item(struct parameters *set, const char *text, size_t length) {
     char item[48], *end = NULL;

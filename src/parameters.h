@@ -19,6 +19,9 @@ struct parameters {
 int parameters_get(const struct parameters *set, const char *name, int fallback);
 /* Adds or replaces; false where the set is full or the name too long. */
 bool parameters_put(struct parameters *set, const char *name, int value);
+/* Why a value lies outside its parameter's range on any device, or NULL. What a tile back-end has for itself has its
+ * ranges there (tile_shape_refusal()). */
+const char *parameters_refusal(const struct parameters *set);
 /* Adds "a=1,b=2" to the set. An argument error names the bad item. */
 clattn_status parameters_parse(struct parameters *set, const char *text);
 /* Writes "a=1,b=2". */

@@ -136,6 +136,27 @@ static int64_t softmax_tuning_size(const struct problem *problem) {
     return problem->columns;
 }
 
+/* A row may be made for a larger device: what does not fit this one is chosen anew. */
+static clattn_status softmax_plan(clattn_context *context, const clattn_op *head, const struct problem *problem,
+                                  bool run_selftest, struct choice *choice) {
+    (void)context;
+    (void)problem;
+    (void)run_selftest;
+    struct softmax_job job;
+    clattn_status status = make_job(head, choice, &job);
+    if (status == CLATTN_INVALID_ARGUMENT && !choice->overridden) {
+        choice->parameters.count = 0;
+        status = make_job(head, choice, &job);
+    }
+    FORWARD(status);
+    choice->parameters.count = 0;
+    if (job.schedule != SCHEDULE_GROUP && job.schedule != SCHEDULE_SPLIT)
+        parameters_put(&choice->parameters, "team", job.plan.team);
+    parameters_put(&choice->parameters, "group", job.plan.group);
+    parameters_put(&choice->parameters, "vector", job.plan.vector);
+    return CLATTN_SUCCESS;
+}
+
 static clattn_status softmax_workspace(clattn_context *context, const clattn_op *head, const struct problem *problem,
                                        const struct choice *choice, size_t *bytes) {
     (void)context;
@@ -182,6 +203,7 @@ const struct operation operation_softmax = {
     .minimum_size = sizeof(clattn_softmax_op),
     .check = softmax_check,
     .tuning_size = softmax_tuning_size,
+    .plan = softmax_plan,
     .workspace = softmax_workspace,
     .prepare = softmax_prepare,
     .enqueue = softmax_enqueue,

@@ -1,6 +1,6 @@
 /* The sizes of the tile back-ends (cl/tile/), computed on the host by the formulas of their macros: a static local
  * array above the device's limit is not an error on every device but may end the process, so that what a kernel needs
- * is known before it is built. Pure. */
+ * is known before it is built. All that differs between back-ends is one row of the table in tile_size.c. Pure. */
 #ifndef CLATTN_TILE_SIZE_H
 #define CLATTN_TILE_SIZE_H
 
@@ -8,26 +8,49 @@
 
 #define TILE_ALIGNMENT 128 /* bytes, of local arrays in kernels */
 
+enum { TILE_OWN = 2 }; /* parameters that a back-end has for itself, at most */
+
 struct tile_shape {
     enum backend backend;
-    int groups;  /* GROUPS: tile groups in a work-group */
-    int items;   /* TILE_GROUP: work-items of a tile group */
-    int m, n, k; /* TILE_M, TILE_N, TILE_K */
-    int element; /* bytes of a local_t */
-    int padding; /* elements between the rows of a local tile */
+    int own[TILE_OWN]; /* values of the back-end's own parameters, in the order of its row */
+    int groups;        /* GROUPS: tile groups in a work-group */
+    int items;         /* TILE_GROUP: work-items of a tile group */
+    int m, n, k;       /* TILE_M, TILE_N, TILE_K */
+    int element;       /* bytes of a local_t */
+    int padding;       /* elements between the rows of a local tile */
     bool acc_is_a;
-    bool unroll; /* TILE_UNROLL */
+    bool shares_rows; /* work-items of a tile group hold parts of the same rows */
+    bool unroll;      /* TILE_UNROLL */
     enum subgroup_backend subgroup;
     int subgroup_size;
 };
 
-/* Reads "groups", and "fma_items" and "fma_rows", "cpu_rows" or "mma_rows" as the back-end has them. Sub-groups are
- * used where they hold whole tile groups and the work-group holds whole sub-groups. */
+/* A parameter that may be halved down to `least`, so that a kernel fits a device. */
+struct tile_step {
+    const char *parameter;
+    int least;
+    bool is_rows; /* it is the number of a tile's rows, of which a kernel may need more */
+};
+
+/* Reads "groups" and the back-end's own parameters. Sub-groups are used where they hold whole tile groups and the
+ * work-group holds whole sub-groups. */
 struct tile_shape tile_shape_of(enum backend backend, const struct parameters *parameters,
                                 const struct device_facts *facts);
 
-/* Why the parameters cannot be those of the back-end, or NULL. */
-const char *tile_shape_refusal(enum backend backend, const struct parameters *parameters);
+/* Why the parameters cannot be those of the back-end in that operation, or NULL; NULL too where the back-end has no
+ * tiles. */
+const char *tile_shape_refusal(enum backend backend, clattn_op_kind op, const struct parameters *parameters);
+
+/* Rows that a tile of the operation has at least. */
+int tile_least_rows(clattn_op_kind op);
+
+/* Adds "groups" and the back-end's own parameters as they are in the shape. */
+void tile_spell_out(const struct tile_shape *shape, struct parameters *parameters);
+
+/* What the back-end can do without, in order, for fewer work-items and for less local memory; end with parameter NULL.
+ */
+const struct tile_step *tile_steps_for_items(enum backend backend);
+const struct tile_step *tile_steps_for_local(enum backend backend);
 
 /* The options that select the back-end, its parameters and its sub-groups; `stage` names a file of cl/stage/. */
 void tile_options(const struct tile_shape *shape, const char *stage, char *options, size_t size);

@@ -4,7 +4,7 @@
 #include "os.h"
 #include "source.h"
 #include "status.h"
-#include "variant.h"
+#include "tile_size.h"
 
 #include <cjson/cJSON.h>
 #include <math.h>
@@ -28,6 +28,11 @@ struct tuning {
     struct row *rows; /* best first */
     size_t count, capacity;
 };
+
+const char *tuning_refusal(const struct variant *variant, const struct parameters *parameters) {
+    const char *range = parameters_refusal(parameters);
+    return range != NULL ? range : tile_shape_refusal(variant->backend, variant->op, parameters);
+}
 
 /* ---- reading a row ----------------------------------------------------------------------------------------------- */
 
@@ -104,7 +109,7 @@ static const char *read_parameters(const cJSON *json, struct row *row) {
         if (!parameters_put(&row->parameters, item->string, (int)value))
             return "too many parameters, or one with an empty or long name";
     }
-    return NULL;
+    return tuning_refusal(row->variant, &row->parameters);
 }
 
 static const char *read_row(const cJSON *json, struct row *row) {

@@ -6,13 +6,17 @@
  *
  * "variant" and "parameters" are required. A row is for a "device", else an "architecture", else a "vendor", else for
  * all; without "dtype" for every type, without "max_size" for every size. "op" is needed where several operations have
- * a variant of the name. The default rows name every parameter of their variant; others stand on their own too. */
+ * a variant of the name. A row with a value that no kernel takes is dropped with a warning, so that the next best is
+ * found in its place. The default rows name every parameter of their variant; others stand on their own too. */
 #ifndef CLATTN_TUNING_H
 #define CLATTN_TUNING_H
 
-#include "device.h"
 #include "log.h"
 #include "parameters.h"
+#include "variant.h"
+
+/* Why no kernel of the variant takes the parameters, whatever the device; NULL where one may. */
+const char *tuning_refusal(const struct variant *variant, const struct parameters *parameters);
 
 struct tuning; /* immutable once loaded and narrowed */
 

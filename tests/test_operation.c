@@ -174,6 +174,131 @@ static void overrides_show_in_the_choice(void **state) {
     assert_int_equal(choice.name[0], 0x55);
 }
 
+/* ---- what is refused is refused everywhere ----------------------------------------------------------------------- */
+
+static clattn_status call_op(const clattn_op *op, const clattn_launch *launch) {
+    if (op->kind == CLATTN_OP_ATTENTION)
+        return clattn_attention(context, (const clattn_attention_op *)op, launch);
+    return op->kind == CLATTN_OP_GEMM ? clattn_gemm(context, (const clattn_gemm_op *)op, launch)
+                                      : clattn_softmax(context, (const clattn_softmax_op *)op, launch);
+}
+
+/* Every way to ask gives the status of the call, and none builds anything. */
+static void assert_refused(const clattn_op *op, const char *variant, const char *parameters, clattn_status expected,
+                           const char *words) {
+    clattn_choice choice = {.size = sizeof choice};
+    clattn_launch launch;
+    size_t bytes = 0;
+    clattn_launch_init(&launch, queue);
+    launch.variant = variant;
+    launch.parameters = parameters;
+    assert_says(clattn_supported(context, op, &launch), expected, words);
+    assert_says(clattn_workspace_size(context, op, &launch, &bytes), expected, words);
+    assert_says(clattn_variant_choose(context, op, &launch, &choice), expected, words);
+    assert_says(clattn_prepare(context, op, &launch), expected, words);
+    assert_says(call_op(op, &launch), expected, words);
+    assert_int_equal(fake_command_count(), 0);
+    assert_int_equal(fake_calls("clBuildProgram"), 0);
+}
+
+static clattn_gemm_op gemm_of(int64_t m, int64_t n, int64_t k) {
+    clattn_gemm_op op;
+    clattn_gemm_init(&op);
+    op.a = clattn_tensor_dense(memory, CLATTN_F32, 2, (const int64_t[]){m, k});
+    op.b = clattn_tensor_dense(memory, CLATTN_F32, 2, (const int64_t[]){k, n});
+    op.c = clattn_tensor_dense(memory, CLATTN_F32, 2, (const int64_t[]){m, n});
+    op.b.offset = 65536;
+    op.c.offset = 2 * 65536;
+    return op;
+}
+
+static void parameters_are_refused_everywhere(void **state) {
+    static const char *const of_attention[] = {
+        "score_tiles=65", "score_tiles=0", "k_slice=2147483647", "v_slice=2147483647", "v_slice=0",
+        "stage_slots=3",  "q_resident=2",  "fma_items=3",        "groups=-1",          "groups=1025",
+    };
+    static const char *const of_gemm[] = {"column_tiles=65", "k_slice=65537", "fma_rows=2", "stage_slots=0"};
+    const clattn_attention_op attention = attention_of(1);
+    const clattn_gemm_op gemm = gemm_of(16, 16, 16);
+    clattn_softmax_op softmax;
+    clattn_softmax_init(&softmax);
+    softmax.x = softmax.y = gemm.a;
+    (void)state;
+    for (size_t i = 0; i < sizeof of_attention / sizeof of_attention[0]; i++)
+        assert_refused(&attention.head, "fused_fma", of_attention[i], CLATTN_INVALID_ARGUMENT, "parameters: ");
+    for (size_t i = 0; i < sizeof of_gemm / sizeof of_gemm[0]; i++)
+        assert_refused(&gemm.head, "tiled_fma", of_gemm[i], CLATTN_INVALID_ARGUMENT, "parameters: ");
+    assert_refused(&attention.head, "fused_fma", "groups=1024", CLATTN_UNSUPPORTED, "work-items");
+    assert_refused(&softmax.head, "subgroup", "team=3", CLATTN_INVALID_ARGUMENT, "team");
+    assert_refused(&softmax.head, "subgroup", "vector=2", CLATTN_INVALID_ARGUMENT, "vector");
+    assert_refused(&softmax.head, "group", "group=512", CLATTN_INVALID_ARGUMENT, "group"); /* the device has 256 */
+}
+
+static cl_mem far_memory(void) {
+    const cl_buffer_region region = {1 << 20, (size_t)1 << 50};
+    return clCreateSubBuffer(memory, CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION, &region, NULL);
+}
+
+static void launches_of_too_many_groups_are_refused_everywhere(void **state) {
+    const int64_t heads = INT64_C(1) << 32;
+    const cl_mem far = far_memory();
+    clattn_attention_op attention = attention_of(1);
+    clattn_gemm_op gemm = gemm_of(INT64_C(1) << 23, INT64_C(1) << 23, 1);
+    char reason[128];
+    (void)state;
+    attention.o = clattn_tensor_dense(far, CLATTN_F32, 4, (const int64_t[]){1, heads, 16, 32});
+    attention.q.dims[1] = heads;
+    attention.q.strides[1] = 0;
+    gemm.a.strides[0] = 0;
+    gemm.b.memory.as.buffer = far;
+    gemm.b.offset = INT64_C(1) << 47;
+    gemm.c.memory.as.buffer = far;
+    assert_refused(&attention.head, "fused_fma", NULL, CLATTN_UNSUPPORTED, "q: more than 2^31");
+    assert_int_equal(clattn_variant_question(context, &attention.head, "fused_fma", reason, sizeof reason),
+                     CLATTN_SUCCESS);
+    assert_non_null(strstr(reason, "2^31"));
+    assert_refused(&gemm.head, "tiled_fma", NULL, CLATTN_UNSUPPORTED, "c: more than 2^31");
+    clReleaseMemObject(far);
+}
+
+/* The score matrix alone would fit the largest buffer; with probabilities beside it the workspace does not. */
+static void workspaces_that_no_buffer_holds_are_refused_everywhere(void **state) {
+    const int64_t rows = 1024;
+    clattn_attention_op op = attention_of(1);
+    char reason[160];
+    (void)state;
+    context->facts.max_allocation = (uint64_t)(4 * rows * rows * 4 + 256);
+    op.q.dtype = op.k.dtype = op.v.dtype = op.o.dtype = CLATTN_F16;
+    op.q.dims[2] = op.k.dims[2] = op.v.dims[2] = op.o.dims[2] = rows;
+    op.q.strides[2] = op.k.strides[2] = op.v.strides[2] = 0;
+    op.o = clattn_tensor_dense(memory, CLATTN_F16, 4, op.o.dims);
+    op.o.offset = 4 * 65536;
+    assert_refused(&op.head, "unfused", NULL, CLATTN_UNSUPPORTED, "workspace");
+    assert_int_equal(clattn_variant_question(context, &op.head, "unfused", reason, sizeof reason), CLATTN_SUCCESS);
+    assert_non_null(strstr(reason, "workspace"));
+}
+
+/* What is shown is what runs: here the device's 256 work-items and 32 columns of k. */
+static void choices_show_what_runs(void **state) {
+    const clattn_attention_op attention = attention_of(1);
+    const clattn_gemm_op gemm = gemm_of(16, 16, 5);
+    clattn_choice choice = {.size = sizeof choice};
+    (void)state;
+    context->facts.max_group = 64;
+    assert_int_equal(clattn_variant_choose(context, &attention.head, NULL, &choice), CLATTN_SUCCESS);
+    assert_string_equal(
+        choice.parameters,
+        "fma_items=8,fma_rows=4,groups=8,score_tiles=1,k_slice=32,v_slice=32,q_resident=1,stage_slots=1");
+    assert_string_equal(choice.name, "attention_forward_f32_d32__fma_32x32");
+    clattn_launch launch = {.size = sizeof launch, .variant = "tiled_fma"};
+    assert_int_equal(clattn_variant_choose(context, &gemm.head, &launch, &choice), CLATTN_SUCCESS);
+    assert_string_equal(choice.parameters, "fma_items=16,fma_rows=4,groups=4,column_tiles=1,k_slice=8,stage_slots=1");
+    clattn_launch_init(&launch, queue);
+    if (clattn_attention(context, &attention, &launch) != CLATTN_SUCCESS)
+        fail_msg("%s", clattn_last_error());
+    assert_non_null(strstr(log_text, "attention_forward_f32_d32__fma_32x32 (fma_items=8,fma_rows=4,groups=8,"));
+}
+
 static void empty_calls_give_only_an_event(void **state) {
     const clattn_attention_op op = attention_of(0);
     clattn_choice choice = {.size = sizeof choice};
@@ -228,6 +353,10 @@ int main(void) {
         TEST(structs_that_are_no_operation_are_refused),
         TEST(bad_launches_enqueue_nothing),
         TEST(overrides_show_in_the_choice),
+        TEST(parameters_are_refused_everywhere),
+        TEST(launches_of_too_many_groups_are_refused_everywhere),
+        TEST(workspaces_that_no_buffer_holds_are_refused_everywhere),
+        TEST(choices_show_what_runs),
         TEST(empty_calls_give_only_an_event),
         TEST(launches_are_counted_and_named_in_the_log),
     };

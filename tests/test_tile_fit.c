@@ -94,30 +94,36 @@ static void impossible_parameters_are_refused(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         const struct parameters set = parameters_of(bad[i].text);
-        const char *reason = tile_shape_refusal(bad[i].backend, &set);
+        const char *reason = tile_shape_refusal(bad[i].backend, CLATTN_OP_ATTENTION, &set);
         assert_non_null(reason);
         assert_non_null(strstr(reason, bad[i].word));
     }
     const struct parameters good = parameters_of("fma_items=32,fma_rows=8,groups=32,cpu_rows=8,mma_rows=16");
-    assert_null(tile_shape_refusal(BACKEND_FMA, &good));
-    assert_null(tile_shape_refusal(BACKEND_NVIDIA_MMA, &good));
+    assert_null(tile_shape_refusal(BACKEND_FMA, CLATTN_OP_GEMM, &good));
+    assert_null(tile_shape_refusal(BACKEND_NVIDIA_MMA, CLATTN_OP_ATTENTION, &good));
 }
 
 /* ---- fitting ----------------------------------------------------------------------------------------------------- */
 
 /* A kernel of groups * items work-items that keeps `slice` floats for each. */
-static struct tile_need need(const struct parameters *parameters, const struct device_facts *facts, const void *user) {
+static struct tile_need need(const struct tile_plan *plan, const struct parameters *parameters,
+                             const struct device_facts *facts) {
     const uint64_t items =
         (uint64_t)parameters_get(parameters, "groups", 1) * (uint64_t)parameters_get(parameters, "fma_items", 1);
-    (void)facts;
-    return (struct tile_need){items,
-                              items * (uint64_t)parameters_get(parameters, "slice", 1) * 4 + *(const uint64_t *)user};
+    (void)plan, (void)facts;
+    return (struct tile_need){items, items * (uint64_t)parameters_get(parameters, "slice", 1) * 4 + 100};
 }
 
-static const uint64_t fixed = 100;
-static const struct tile_step for_items[] = {{"groups", 1}, {"fma_items", 4}, {NULL, 0}};
-static const struct tile_step for_local[] = {{"slice", 3}, {"groups", 1}, {NULL, 0}};
-static const struct tile_plan plan = {for_items, for_local, need, &fixed};
+static void spell_out(const struct tile_plan *plan, const struct parameters *parameters,
+                      const struct device_facts *facts, struct parameters *out) {
+    (void)plan, (void)facts;
+    parameters_put(out, "slice", parameters_get(parameters, "slice", 16));
+}
+
+static const struct tile_step for_local[] = {{"slice", 3, false}, {"groups", 1, false}, {NULL, 0, false}};
+static const struct tile_kernel kernel = {for_local, need, spell_out};
+static const struct problem problem = {.op = CLATTN_OP_ATTENTION}, product = {.op = CLATTN_OP_GEMM};
+static const struct tile_plan plan = {&kernel, &problem, BACKEND_FMA};
 
 static void what_fits_stays(void **state) {
     struct parameters set = parameters_of("groups=16,fma_items=16,slice=16");
@@ -162,11 +168,66 @@ static void a_dimension_may_be_shorter_than_the_group(void **state) {
 static void what_cannot_fit_is_told(void **state) {
     struct parameters set = parameters_of("groups=16,fma_items=16,slice=16");
     (void)state;
-    struct device_facts facts = facts_of(2, 1 << 20);
+    struct device_facts facts = facts_of(0, 1 << 20);
     assert_false(tile_fit(&plan, &facts, &set));
     facts = facts_of(256, 100);
     set = parameters_of("groups=16,fma_items=16,slice=16");
     assert_false(tile_fit(&plan, &facts, &set));
+    assert_int_equal(parameters_get(&set, "fma_items", 0), 1);
+}
+
+/* A product stages rows in packets of four. */
+static void products_keep_four_rows(void **state) {
+    const struct device_facts facts = facts_of(256, 1);
+    const struct tile_plan of_product = {&kernel, &product, BACKEND_FMA};
+    struct parameters set = parameters_of("fma_rows=8"), same = set;
+    (void)state;
+    assert_false(tile_fit(&of_product, &facts, &set));
+    assert_int_equal(parameters_get(&set, "fma_rows", 0), 4);
+    assert_false(tile_fit(&plan, &facts, &same));
+    assert_int_equal(parameters_get(&same, "fma_rows", 0), 1);
+    const struct parameters two = parameters_of("fma_rows=2");
+    assert_non_null(tile_shape_refusal(BACKEND_FMA, CLATTN_OP_GEMM, &two));
+    assert_null(tile_shape_refusal(BACKEND_FMA, CLATTN_OP_ATTENTION, &two));
+}
+
+/* ---- choices ----------------------------------------------------------------------------------------------------- */
+
+static struct choice choice_of(const char *text, bool overridden) {
+    return (struct choice){.variant = variant_named(CLATTN_OP_ATTENTION, "fused_fma"),
+                           .facts = facts_of(64, 1 << 20),
+                           .parameters = parameters_of(text),
+                           .overridden = overridden};
+}
+
+/* Every parameter that runs is named, and nothing that no kernel reads. */
+static void rows_shrink_and_are_spelled_out(void **state) {
+    char text[128];
+    struct choice choice = choice_of("nobody_reads=7,groups=16,slice=8", false);
+    (void)state;
+    assert_int_equal(tile_choose(&kernel, &problem, &choice), CLATTN_SUCCESS);
+    parameters_print(&choice.parameters, text, sizeof text);
+    assert_string_equal(text, "fma_items=16,fma_rows=4,groups=4,slice=8");
+}
+
+static void what_a_caller_asks_for_does_not_shrink(void **state) {
+    struct choice choice = choice_of("groups=16", true);
+    (void)state;
+    assert_int_equal(tile_choose(&kernel, &problem, &choice), CLATTN_UNSUPPORTED);
+    choice = choice_of("groups=4", true);
+    assert_int_equal(tile_choose(&kernel, &problem, &choice), CLATTN_SUCCESS);
+    choice = choice_of("groups=4", false);
+    choice.facts.local_memory = 100;
+    assert_int_equal(tile_choose(&kernel, &problem, &choice), CLATTN_UNSUPPORTED);
+}
+
+static void groups_of_a_launch_are_bounded(void **state) {
+    size_t groups = 0;
+    (void)state;
+    assert_int_equal(tile_count_groups("q", 1, INT32_MAX, 1, &groups), CLATTN_SUCCESS);
+    assert_int_equal(groups, INT32_MAX);
+    assert_int_equal(tile_count_groups("q", 2, INT64_C(1) << 30, 1, &groups), CLATTN_UNSUPPORTED);
+    assert_int_equal(tile_count_groups("q", INT64_MAX, INT64_MAX, 3, &groups), CLATTN_UNSUPPORTED);
 }
 
 int main(void) {
@@ -180,6 +241,10 @@ int main(void) {
         cmocka_unit_test(local_memory_counts_too),
         cmocka_unit_test(a_dimension_may_be_shorter_than_the_group),
         cmocka_unit_test(what_cannot_fit_is_told),
+        cmocka_unit_test(products_keep_four_rows),
+        cmocka_unit_test(rows_shrink_and_are_spelled_out),
+        cmocka_unit_test(what_a_caller_asks_for_does_not_shrink),
+        cmocka_unit_test(groups_of_a_launch_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,7 +46,7 @@ static cl_ulong local_size(const struct kernel *kernel, const struct tile_shape 
 static void compare(const struct kernel *kernel) {
     struct parameters parameters = {0};
     assert_int_equal(parameters_parse(&parameters, kernel->parameters), CLATTN_SUCCESS);
-    assert_null(tile_shape_refusal(kernel->backend, &parameters));
+    assert_null(tile_shape_refusal(kernel->backend, CLATTN_OP_ATTENTION, &parameters));
     const struct tile_shape shape = tile_shape_of(kernel->backend, &parameters, &device.clattn->facts);
     const int rows = shape.groups * shape.m, columns = kernel->column_tiles * shape.n;
     const size_t a = tile_a_bytes(&shape, rows, kernel->k_slice);
