@@ -213,8 +213,10 @@ static bool block_width(const struct extent *extent, int64_t period, int64_t *wi
     const clattn_tensor *tensor = extent->tensor;
     *width = extent->element;
     for (int i = 0; i < tensor->rank; i++) {
+        if (tensor->dims[i] < 2) /* its stride may be anything */
+            continue;
         const int64_t stride = tensor->strides[i] * extent->element;
-        if (tensor->dims[i] < 2 || stride % period == 0)
+        if (stride % period == 0)
             continue;
         if (stride > period)
             return false;
@@ -239,8 +241,8 @@ static bool proven_disjoint(const struct extent *a, const struct extent *b) {
         return true;
     /* Any stride of the output may be the one that both share. */
     for (int i = 0; i < a->tensor->rank; i++) {
-        const int64_t period = a->tensor->strides[i] * a->element;
-        if (a->tensor->dims[i] > 1 && period > 0 && interleave(a, b, period))
+        const int64_t period = a->tensor->dims[i] > 1 ? a->tensor->strides[i] * a->element : 0;
+        if (period > 0 && interleave(a, b, period))
             return true;
     }
     return false;

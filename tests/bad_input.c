@@ -157,6 +157,12 @@ const struct bad_call bad_calls[] = {
     ROW("parameters without a value", ATTENTION, INVALID, "parameters", "block_m", TEXT(launch.parameters, "block_m")),
     ROW("parameters that are no number", ATTENTION, INVALID, "parameters", "block_m=x",
         TEXT(launch.parameters, "block_m=x")),
+    ROW("more score tiles than kernels take", ATTENTION, INVALID, "score_tiles", "64",
+        TEXT(launch.parameters, "score_tiles=65")),
+    ROW("a slice beyond 32 bits when rounded", ATTENTION, INVALID, "k_slice", "65536",
+        TEXT(launch.parameters, "k_slice=2147483647")),
+    ROW("a slice of values beyond 32 bits", ATTENTION, INVALID, "v_slice", "65536",
+        TEXT(launch.parameters, "v_slice=2147483647")),
     ROW("a parameter of no meaning", ATTENTION, INVALID, "parameters", "block_q", TEXT(launch.parameters, "block_q=3")),
     LAUNCH("no workspace", SOFTMAX, CLATTN_WORKSPACE_TOO_SMALL, "workspace", NULL, TEXT(launch.variant, "split")),
 };

@@ -291,6 +291,18 @@ static void element_sizes_may_differ(void **state) {
     assert_false(disjoint(&a, &b));
 }
 
+/* The stride of a dim of 1 leads nowhere, whatever it is. */
+static void strides_of_single_dims_do_not_count(void **state) {
+    const int64_t dims[] = {1, 4, 2}, strides[] = {INT64_MAX, 4, 1};
+    clattn_tensor a = view(buffer, 0, 3, dims, strides), b = view(buffer, 2, 3, dims, strides);
+    (void)state;
+    assert_int_equal(check_tensor(&context, "o", &a, CHECK_OUTPUT), CLATTN_SUCCESS);
+    assert_true(check_aligned(&a, 16));
+    assert_true(disjoint(&a, &b));
+    b.offset = 1;
+    assert_false(disjoint(&a, &b));
+}
+
 static void packed_qkv_is_accepted(void **state) {
     enum { B = 2, N = 3, H = 2, D = 4 };
     const int64_t dims[] = {B, H, N, D};
@@ -459,6 +471,7 @@ int main(void) {
         cmocka_unit_test(same_view_ignores_strides_of_single_dims),
         cmocka_unit_test(ranges_are_compared_in_the_parent),
         cmocka_unit_test(element_sizes_may_differ),
+        cmocka_unit_test(strides_of_single_dims_do_not_count),
         cmocka_unit_test(packed_qkv_is_accepted),
         cmocka_unit_test(cache_append_is_accepted),
         cmocka_unit_test(no_overlap_is_ever_accepted),

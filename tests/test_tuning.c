@@ -226,6 +226,45 @@ static void bad_rows_are_ignored_alone(void **state) {
     }
 }
 
+/* Values that no kernel takes make way for the next best row. */
+static void impossible_values_are_dropped(void **state) {
+    static const struct {
+        clattn_op_kind op;
+        const char *variant, *parameters;
+    } bad[] = {
+        {CLATTN_OP_ATTENTION, "fused_fma", "\"score_tiles\": 0"},
+        {CLATTN_OP_ATTENTION, "fused_fma", "\"fma_items\": 3"},
+        {CLATTN_OP_ATTENTION, "fused_fma", "\"groups\": 1073741824"},
+        {CLATTN_OP_ATTENTION, "two_pass_fma", "\"k_slice\": 1073741824"},
+        {CLATTN_OP_ATTENTION, "two_pass_fma", "\"v_slice\": 65537"},
+        {CLATTN_OP_ATTENTION, "fused_cpu_vector", "\"groups\": 2"},
+        {CLATTN_OP_ATTENTION, "fused_nvidia_mma", "\"mma_rows\": 24"},
+        {CLATTN_OP_GEMM, "tiled_fma", "\"fma_rows\": 2"},
+        {CLATTN_OP_GEMM, "tiled_fma", "\"column_tiles\": 65"},
+        {CLATTN_OP_GEMM, "tiled_nvidia_mma", "\"stage_slots\": 3"},
+        {CLATTN_OP_SOFTMAX, "subgroup", "\"team\": 3"},
+        {CLATTN_OP_SOFTMAX, "group", "\"group\": 2048"},
+        {CLATTN_OP_SOFTMAX, "online", "\"vector\": 16"},
+    };
+    const struct device_facts facts = invented("mine", "unknown", VENDOR_OTHER);
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        const struct tuning_key key = {bad[i].variant, bad[i].op, CLATTN_F16, 64};
+        struct parameters found = {0}, shipped = {0};
+        char row[256];
+        struct tuning *tuning = load("");
+        assert_int_equal(tuning_find(tuning, &facts, &key, &shipped), TUNING_DEFAULT);
+        tuning_free(tuning);
+        snprintf(row, sizeof row, "{\"device\": \"mine\", \"op\": \"%s\", \"variant\": \"%s\", \"parameters\": {%s}}",
+                 variant_op_name(bad[i].op), bad[i].variant, bad[i].parameters);
+        tuning = load(row);
+        assert_int_equal(warnings, 1);
+        assert_int_equal(tuning_find(tuning, &facts, &key, &found), TUNING_DEFAULT);
+        assert_memory_equal(&found, &shipped, sizeof found);
+        tuning_free(tuning);
+    }
+}
+
 static void damaged_files_are_ignored_whole(void **state) {
     static const char good[] =
         "{\"rows\": [{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"parameters\": {\"good\": 1}}]}";
@@ -315,6 +354,7 @@ int main(void) {
         cmocka_unit_test(takes_the_nearest_size_and_dtype),
         cmocka_unit_test(user_rows_come_first),
         cmocka_unit_test(bad_rows_are_ignored_alone),
+        cmocka_unit_test(impossible_values_are_dropped),
         cmocka_unit_test(damaged_files_are_ignored_whole),
         cmocka_unit_test(flipped_bytes_do_no_harm),
         cmocka_unit_test(huge_files_are_ignored),
