@@ -4,6 +4,7 @@
 #include "context.h"
 #include "operation.h"
 #include "status.h"
+#include "tensor.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -172,13 +173,12 @@ static const char *schedule_name(enum schedule schedule) {
 }
 
 static void describe(const struct problem *problem, const struct choice *choice, char *name, size_t size) {
-    static const char *const dtypes[] = {[CLATTN_F32] = "f32", [CLATTN_F16] = "f16", [CLATTN_BF16] = "bf16"};
     char dims[32];
     int queries = 0, keys = 0;
     snprintf(dims, sizeof dims, problem->value_dim == problem->head_dim ? "d%d" : "d%dv%d", (int)problem->head_dim,
              (int)problem->value_dim);
     const int used = snprintf(name, size, "%s_%s_%s%s", schedule_name(choice->variant->schedule),
-                              dtypes[problem->dtype], dims, problem->causal ? "_causal" : "");
+                              tensor_dtype_name(problem->dtype), dims, problem->causal ? "_causal" : "");
     if (is_unfused(choice) || used < 0 || (size_t)used >= size)
         return;
     attention_forward_blocks(problem, choice, &queries, &keys);

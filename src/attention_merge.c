@@ -5,6 +5,7 @@
 #include "merge.h"
 #include "operation.h"
 #include "status.h"
+#include "tensor.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -29,7 +30,6 @@ static bool is_present(const clattn_tensor *tensor) {
 
 static clattn_status check_o(clattn_context *context, const char *name, const clattn_tensor *o,
                              enum check_access access, const clattn_tensor *like) {
-    FORWARD(check_present(name, o));
     FORWARD(check_tensor(context, name, o, access));
     FORWARD(check_dtype(name, o, ANY_DTYPE));
     FORWARD(check_rank(name, o, 4));
@@ -41,7 +41,6 @@ static clattn_status check_o(clattn_context *context, const char *name, const cl
 
 static clattn_status check_lse(clattn_context *context, const char *name, const clattn_tensor *lse,
                                enum check_access access, const clattn_tensor *o) {
-    FORWARD(check_present(name, lse));
     FORWARD(check_tensor(context, name, lse, access));
     FORWARD(check_dtype(name, lse, 1u << CLATTN_F32));
     FORWARD(check_rank(name, lse, 3));
@@ -236,8 +235,7 @@ static clattn_status workspace(clattn_context *context, const clattn_op *head, c
 }
 
 static void describe(const struct problem *problem, const struct choice *choice, char *name, size_t size) {
-    static const char *const dtype[] = {"", "f32", "f16", "bf16"};
-    snprintf(name, size, "attention_merge_%s_n%lld__%s", dtype[problem->dtype], (long long)problem->columns,
+    snprintf(name, size, "attention_merge_%s_n%lld__%s", tensor_dtype_name(problem->dtype), (long long)problem->columns,
              choice->variant->name);
 }
 

@@ -3,6 +3,7 @@
 #include "check.h"
 #include "context.h"
 #include "status.h"
+#include "tensor.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -107,11 +108,6 @@ clattn_status check_tensor(clattn_context *context, const char *name, const clat
     return CLATTN_SUCCESS;
 }
 
-clattn_status check_present(const char *name, const clattn_tensor *tensor) {
-    RETURN_IF(is_absent(tensor), CLATTN_INVALID_ARGUMENT, "%s is absent", name);
-    return CLATTN_SUCCESS;
-}
-
 clattn_status check_rank(const char *name, const clattn_tensor *tensor, int rank) {
     RETURN_IF(tensor->rank != rank, CLATTN_INVALID_ARGUMENT, "%s: rank is %d, must be %d", name, (int)tensor->rank,
               rank);
@@ -125,11 +121,10 @@ clattn_status check_dim(const char *name, const clattn_tensor *tensor, int dim, 
 }
 
 clattn_status check_dtype(const char *name, const clattn_tensor *tensor, unsigned allowed) {
-    static const char *const names[] = {[CLATTN_F32] = "f32", [CLATTN_F16] = "f16", [CLATTN_BF16] = "bf16"};
     const unsigned dtype = (unsigned)tensor->dtype;
     RETURN_IF(clattn_dtype_size(tensor->dtype) == 0, CLATTN_INVALID_ARGUMENT, "%s: dtype %u is unknown", name, dtype);
     RETURN_IF((allowed & (1u << dtype)) == 0, CLATTN_INVALID_ARGUMENT, "%s: dtype %s is not allowed here", name,
-              names[dtype]);
+              tensor_dtype_name(tensor->dtype));
     return CLATTN_SUCCESS;
 }
 

@@ -29,23 +29,16 @@ static void list_names(clattn_op_kind op, char *text, size_t size) {
             used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", table[i].name);
 }
 
-/* Runs missing self-tests; afterwards the facts are as they held. */
-static void test_capabilities(clattn_context *context, uint64_t caps, struct device_facts *facts) {
-    if (!selftest_passes(context, caps & facts->caps))
-        *facts = selftest_facts(context);
-}
-
-/* Why the variant cannot run here, or NULL. */
-static const char *refusal(clattn_context *context, const struct variant *variant, const struct problem *problem,
-                           bool run_selftest, struct device_facts *facts) {
-    const char *reason = variant_refusal(variant, facts, problem);
-    if (reason != NULL || !run_selftest)
-        return reason;
+/* Runs the self-tests that the variant needs; false, with the facts as they then hold, where the variant cannot run. */
+static bool tests_hold(clattn_context *context, const struct variant *variant, const struct problem *problem,
+                       struct device_facts *facts) {
     /* One at a time: each that fails is to be known, not the first alone. */
-    for (int cap = 0; cap < CAP_COUNT; cap++)
-        if (((variant->needs | variant->uses) & CAP_BIT(cap)) != 0)
-            test_capabilities(context, CAP_BIT(cap), facts);
-    return variant_refusal(variant, facts, problem);
+    for (int cap = 0; cap < CAP_COUNT; cap++) {
+        const uint64_t bit = (variant->needs | variant->uses) & CAP_BIT(cap) & facts->caps;
+        if (bit != 0 && !selftest_passes(context, bit))
+            *facts = selftest_facts(context);
+    }
+    return variant_refusal(variant, facts, problem) == NULL;
 }
 
 static clattn_status take_named(clattn_context *context, const struct problem *problem, const char *name,
@@ -57,28 +50,35 @@ static clattn_status take_named(clattn_context *context, const struct problem *p
         return status_set(CLATTN_INVALID_ARGUMENT, "variant: %s has no \"%.60s\"; it has %s",
                           variant_op_name(problem->op), name, names);
     }
-    const char *reason = refusal(context, variant, problem, run_selftest, &out->facts);
-    RETURN_IF(reason != NULL, CLATTN_UNSUPPORTED, "variant %s: %s", name, reason);
     out->variant = variant;
+    const char *reason = variant_refusal(variant, &out->facts, problem);
+    if (reason == NULL && run_selftest && !tests_hold(context, variant, problem, &out->facts))
+        reason = variant_refusal(variant, &out->facts, problem);
+    RETURN_IF(reason != NULL, CLATTN_UNSUPPORTED, "variant %s: %s", name, reason);
     return CLATTN_SUCCESS;
 }
 
+/* The rows before the chosen one. */
+static void log_refusals(const clattn_context *context, const struct problem *problem, const struct choice *choice) {
+    size_t count = 0;
+    if (context->log.level < CLATTN_LOG_DEBUG)
+        return;
+    for (const struct variant *row = variant_table(&count); row < choice->variant; row++)
+        if (row->op == problem->op)
+            log_write(&context->log, CLATTN_LOG_DEBUG, "%s: not %s: %s", variant_op_name(problem->op), row->name,
+                      variant_refusal(row, &choice->facts, problem));
+}
+
+/* A self-test that fails takes a capability away, and the pick is made again without it. */
 static clattn_status take_first(clattn_context *context, const struct problem *problem, bool run_selftest,
                                 struct choice *out) {
-    size_t count = 0;
-    const struct variant *table = variant_table(&count);
     char reasons[1024];
-    for (size_t i = 0; i < count; i++) {
-        if (table[i].op != problem->op)
-            continue;
-        const char *reason = refusal(context, &table[i], problem, run_selftest, &out->facts);
-        if (reason == NULL) {
-            out->variant = &table[i];
-            return CLATTN_SUCCESS;
-        }
-        if (context->log.level >= CLATTN_LOG_DEBUG)
-            log_write(&context->log, CLATTN_LOG_DEBUG, "%s: not %s: %s", variant_op_name(problem->op), table[i].name,
-                      reason);
+    do
+        out->variant = variant_pick(&out->facts, problem);
+    while (out->variant != NULL && run_selftest && !tests_hold(context, out->variant, problem, &out->facts));
+    if (out->variant != NULL) {
+        log_refusals(context, problem, out);
+        return CLATTN_SUCCESS;
     }
     list_refusals(&out->facts, problem, reasons, sizeof reasons);
     return status_set(CLATTN_UNSUPPORTED, "%s: no variant takes this.%s", variant_op_name(problem->op), reasons);

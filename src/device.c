@@ -170,7 +170,7 @@ static clattn_status query_names(cl_device_id device, struct device_facts *facts
 
 static clattn_status query_limits(cl_device_id device, struct device_facts *facts) {
     size_t group = 0, item[16] = {0};
-    cl_uint dims = 0, align_bits = 0, units = 0;
+    cl_uint dims = 0, units = 0;
     cl_ulong local = 0, global = 0, allocation = 0;
     QUERY(device, CL_DEVICE_MAX_WORK_GROUP_SIZE, group);
     QUERY(device, CL_DEVICE_MAX_WORK_ITEM_DIMENSIONS, dims);
@@ -178,7 +178,6 @@ static clattn_status query_limits(cl_device_id device, struct device_facts *fact
     FORWARD_CL(clGetDeviceInfo(device, CL_DEVICE_MAX_WORK_ITEM_SIZES, dims * sizeof item[0], item, NULL),
                "clGetDeviceInfo(CL_DEVICE_MAX_WORK_ITEM_SIZES)");
     QUERY(device, CL_DEVICE_MAX_COMPUTE_UNITS, units);
-    QUERY(device, CL_DEVICE_MEM_BASE_ADDR_ALIGN, align_bits);
     QUERY(device, CL_DEVICE_LOCAL_MEM_SIZE, local);
     QUERY(device, CL_DEVICE_GLOBAL_MEM_SIZE, global);
     QUERY(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE, allocation);
@@ -186,7 +185,6 @@ static clattn_status query_limits(cl_device_id device, struct device_facts *fact
     for (int i = 0; i < 3; i++)
         facts->max_item[i] = item[i] > UINT32_MAX ? UINT32_MAX : (uint32_t)item[i];
     facts->compute_units = units;
-    facts->base_align = align_bits >= 8 ? align_bits / 8 : 1;
     facts->local_memory = local;
     facts->global_memory = global;
     facts->max_allocation = allocation;
@@ -198,8 +196,7 @@ static clattn_status query_kind(cl_device_id device, struct device_facts *facts)
     QUERY(device, CL_DEVICE_TYPE, type);
     facts->is_cpu = (type & CL_DEVICE_TYPE_CPU) != 0;
     facts->is_gpu = (type & CL_DEVICE_TYPE_GPU) != 0;
-    facts->khr_fp16 = device_has_extension(device, "cl_khr_fp16");
-    if (facts->khr_fp16)
+    if (device_has_extension(device, "cl_khr_fp16"))
         facts->caps |= CAP_BIT(CAP_HALF_TYPE);
     return CLATTN_SUCCESS;
 }

@@ -26,8 +26,7 @@ struct device_facts {
     char architecture[32];
     enum device_vendor vendor;
     bool is_cpu, is_gpu;
-    uint64_t caps; /* CAP_BIT(...), after the mask */
-    bool khr_fp16; /* cl_khr_fp16 is advertised: libraries that ask for the extension will run in half */
+    uint64_t caps;                  /* CAP_BIT(...), after the mask */
     enum subgroup_backend subgroup; /* SUBGROUP_LOCAL unless CAP_SUBGROUP_SHUFFLE is held */
     uint32_t subgroup_size;         /* work-items that run together; 1 where unknown */
     uint32_t compute_units;
@@ -35,8 +34,7 @@ struct device_facts {
     uint32_t max_item[3];  /* per dimension */
     uint64_t local_memory; /* bytes that a static __local array may take */
     uint64_t global_memory, max_allocation;
-    uint32_t base_align; /* bytes to which every cl_mem's address is aligned at least */
-    bool opencl_1_2;     /* build with -cl-std=CL1.2; false: too old for it, or build_options names a later language */
+    bool opencl_1_2; /* build with -cl-std=CL1.2; false: too old for it, or build_options names a later language */
     const char *build_options; /* device-wide compiler options; static storage */
 };
 

@@ -3,6 +3,7 @@
 #include "check.h"
 #include "operation.h"
 #include "status.h"
+#include "tensor.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -209,14 +210,13 @@ static clattn_status enqueue(clattn_context *context, const clattn_op *op, const
 }
 
 static void describe(const struct problem *problem, const struct choice *choice, char *name, size_t size) {
-    static const char *const dtypes[] = {[CLATTN_F32] = "f32", [CLATTN_F16] = "f16", [CLATTN_BF16] = "bf16"};
     char tile[32] = "";
     int rows = 0, columns = 0;
     if (choice->variant->schedule != SCHEDULE_LIBRARY) {
         gemm_tiled_blocks(problem, choice, &rows, &columns);
         snprintf(tile, sizeof tile, "_%dx%d", rows, columns);
     }
-    snprintf(name, size, "gemm_%s_%c%c__%s%s", dtypes[problem->dtype], problem->transpose_a ? 't' : 'n',
+    snprintf(name, size, "gemm_%s_%c%c__%s%s", tensor_dtype_name(problem->dtype), problem->transpose_a ? 't' : 'n',
              problem->transpose_b ? 't' : 'n', variant_backend_name(choice->variant->backend), tile);
 }
 

@@ -105,10 +105,6 @@ void launch_long(struct launch *launch, int64_t value) {
     set_argument(launch, &value, sizeof value);
 }
 
-void launch_float(struct launch *launch, float value) {
-    set_argument(launch, &value, sizeof value);
-}
-
 void launch_struct(struct launch *launch, const void *value, size_t size) {
     set_argument(launch, value, size);
 }

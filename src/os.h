@@ -9,7 +9,6 @@
 #include <pthread.h>
 
 typedef pthread_mutex_t os_mutex;
-#define OS_MUTEX_INIT PTHREAD_MUTEX_INITIALIZER
 void os_mutex_init(os_mutex *mutex);
 void os_mutex_destroy(os_mutex *mutex);
 void os_lock(os_mutex *mutex);

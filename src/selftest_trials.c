@@ -123,14 +123,24 @@ static size_t mma_items(const struct device_facts *facts, size_t limit) {
     return (size_t)(shape.groups * shape.items);
 }
 
-static void mma_options(const struct device_facts *facts, char *text, size_t size) {
+static void mma_options_f16(const struct device_facts *facts, char *text, size_t size) {
     const struct tile_shape shape = mma_shape(facts);
     selftest_tile_options(&shape, CLATTN_F16, text, size);
 }
 
-static void mma_fill(const struct device_facts *facts, void *in) {
+static void mma_options_bf16(const struct device_facts *facts, char *text, size_t size) {
+    const struct tile_shape shape = mma_shape(facts);
+    selftest_tile_options(&shape, CLATTN_BF16, text, size);
+}
+
+static void mma_fill_f16(const struct device_facts *facts, void *in) {
     const struct tile_shape shape = mma_shape(facts);
     selftest_tile_fill(&shape, CLATTN_F16, in);
+}
+
+static void mma_fill_bf16(const struct device_facts *facts, void *in) {
+    const struct tile_shape shape = mma_shape(facts);
+    selftest_tile_fill(&shape, CLATTN_BF16, in);
 }
 
 static bool mma_holds(const struct device_facts *facts, size_t items, const void *in, const void *out) {
@@ -149,13 +159,16 @@ static const struct selftest_trial trials[] = {
      SHUFFLE_RESULTS *SHUFFLE_ITEMS * sizeof(float), 1, shuffle_items, shuffle_options, shuffle_fill, shuffle_holds},
     {CAP_HALF_TYPE, "selftest_half.cl", "selftest_half", sizeof(struct half_in), sizeof(struct half_out),
      HALF_PATTERNS / HALF_GROUP, half_items, half_options, half_fill, half_holds},
-    {CAP_NVIDIA_MMA, "selftest_tile.cl", "selftest_tile", MMA_IN, MMA_OUT, 1, mma_items, mma_options, mma_fill,
+    {CAP_NVIDIA_MMA, "selftest_tile.cl", "selftest_tile", MMA_IN, MMA_OUT, 1, mma_items, mma_options_f16, mma_fill_f16,
      mma_holds},
+    {CAP_NVIDIA_MMA, "selftest_tile.cl", "selftest_tile", MMA_IN, MMA_OUT, 1, mma_items, mma_options_bf16,
+     mma_fill_bf16, mma_holds},
 };
 
-const struct selftest_trial *selftest_trial_of(enum device_capability cap) {
-    for (size_t i = 0; i < sizeof trials / sizeof trials[0]; i++)
-        if (trials[i].cap == cap)
-            return &trials[i];
+const struct selftest_trial *selftest_trial_next(enum device_capability cap, const struct selftest_trial *after) {
+    for (const struct selftest_trial *trial = after == NULL ? trials : after + 1;
+         trial < trials + sizeof trials / sizeof trials[0]; trial++)
+        if (trial->cap == cap)
+            return trial;
     return NULL;
 }

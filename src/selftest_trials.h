@@ -1,4 +1,4 @@
-/* The self-tests themselves, as a table: one tiny kernel a capability, what it is fed and how its answer is judged. A
+/* The self-tests themselves, as a table: tiny kernels of each capability, what it is fed and how its answer is judged. A
  * new capability with a test is a kernel in cl/ and a row here.
  *
  * Every test kernel takes two buffers, (const __global uchar *in, __global uchar *out), and runs once. */
@@ -19,7 +19,7 @@ struct selftest_trial {
     bool (*holds)(const struct device_facts *facts, size_t items, const void *in, const void *out);
 };
 
-/* NULL where the capability has no test. */
-const struct selftest_trial *selftest_trial_of(enum device_capability cap);
+/* The capability's next trial behind `after` (NULL: its first); NULL where there is none. All must hold. */
+const struct selftest_trial *selftest_trial_next(enum device_capability cap, const struct selftest_trial *after);
 
 #endif

@@ -4,6 +4,7 @@
 #include "operation.h"
 #include "softmax_launch.h"
 #include "status.h"
+#include "tensor.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -39,7 +40,6 @@ static clattn_status check_settings(const clattn_softmax_op *op) {
 }
 
 static clattn_status check_input(clattn_context *context, const clattn_softmax_op *op) {
-    FORWARD(check_present("x", &op->x));
     FORWARD(check_tensor(context, "x", &op->x, CHECK_INPUT));
     FORWARD(check_dtype("x", &op->x, ANY_DTYPE));
     const int axis = axis_of(op);
@@ -59,7 +59,6 @@ static clattn_status check_absent(const char *name, const clattn_tensor *tensor,
 /* An output of x's dims, or with one element along the axis. */
 static clattn_status check_output(clattn_context *context, const clattn_softmax_op *op, const char *name,
                                   const clattn_tensor *out, unsigned dtypes) {
-    FORWARD(check_present(name, out));
     FORWARD(check_tensor(context, name, out, CHECK_OUTPUT));
     FORWARD(check_dtype(name, out, dtypes));
     FORWARD(check_rank(name, out, op->x.rank));
@@ -110,7 +109,6 @@ static clattn_status softmax_check(clattn_context *context, const clattn_op *hea
                                 .softmax_function = (int)op->function,
                                 .rows = rows.layout.rows,
                                 .columns = rows.layout.columns,
-                                .axis_dense = rows.dense,
                                 .aligned = rows.aligned};
     *empty = rows.layout.rows == 0 || (rows.layout.columns == 0 && writes_row(op));
     return CLATTN_SUCCESS;
@@ -193,8 +191,7 @@ static clattn_status softmax_enqueue(clattn_context *context, const clattn_op *h
 
 static void softmax_describe(const struct problem *problem, const struct choice *choice, char *name, size_t size) {
     static const char *const function[] = {"softmax", "log_softmax", "log_sum_exp", "softmax_state"};
-    static const char *const dtype[] = {"", "f32", "f16", "bf16"};
-    snprintf(name, size, "%s_%s__%s_%s", function[problem->softmax_function], dtype[problem->dtype],
+    snprintf(name, size, "%s_%s__%s_%s", function[problem->softmax_function], tensor_dtype_name(problem->dtype),
              choice->variant->name, device_subgroup_name(choice->facts.subgroup));
 }
 

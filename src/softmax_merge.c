@@ -23,7 +23,6 @@ clattn_status clattn_softmax_merge(clattn_context *context, const clattn_softmax
 
 static clattn_status check_shape(clattn_context *context, const char *name, const clattn_tensor *tensor,
                                  enum check_access access, const clattn_tensor *like) {
-    FORWARD(check_present(name, tensor));
     FORWARD(check_tensor(context, name, tensor, access));
     FORWARD(check_dtype(name, tensor, 1u << CLATTN_F32));
     FORWARD(check_rank(name, tensor, like->rank));
@@ -51,7 +50,6 @@ static clattn_status check(clattn_context *context, const clattn_op *head, struc
     RETURN_IF(op->count < 0, CLATTN_INVALID_ARGUMENT, "count = %d is negative", (int)op->count);
     RETURN_IF(op->count > 0 && (op->m_in == NULL || op->l_in == NULL), CLATTN_INVALID_ARGUMENT,
               "%s is NULL, count is %d", op->m_in == NULL ? "m_in" : "l_in", (int)op->count);
-    FORWARD(check_present("m", &op->m));
     FORWARD(check_tensor(context, "m", &op->m, CHECK_OUTPUT));
     FORWARD(check_shape(context, "m", &op->m, CHECK_OUTPUT, &op->m));
     FORWARD(check_shape(context, "l", &op->l, CHECK_OUTPUT, &op->m));

@@ -1,5 +1,5 @@
 /* Helpers for the public tensor struct. */
-#include <clattn/clattn.h>
+#include "tensor.h"
 #include <string.h>
 
 size_t clattn_dtype_size(clattn_dtype dtype) {
@@ -11,6 +11,18 @@ size_t clattn_dtype_size(clattn_dtype dtype) {
         return 2;
     }
     return 0;
+}
+
+const char *tensor_dtype_name(clattn_dtype dtype) {
+    switch (dtype) {
+    case CLATTN_F32:
+        return "f32";
+    case CLATTN_F16:
+        return "f16";
+    case CLATTN_BF16:
+        return "bf16";
+    }
+    return "unknown";
 }
 
 /* Unsigned, because absurd dims, which a call refuses later, must not overflow here. */

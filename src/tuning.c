@@ -4,6 +4,7 @@
 #include "os.h"
 #include "source.h"
 #include "status.h"
+#include "tensor.h"
 #include "tile_size.h"
 
 #include <cjson/cJSON.h>
@@ -83,7 +84,6 @@ static const char *read_variant(const cJSON *json, struct row *row) {
 static const char *read_bounds(const cJSON *json, struct row *row) {
     const cJSON *dtype = cJSON_GetObjectItemCaseSensitive(json, "dtype");
     const cJSON *size = cJSON_GetObjectItemCaseSensitive(json, "max_size");
-    static const char *const names[] = {[CLATTN_F32] = "f32", [CLATTN_F16] = "f16", [CLATTN_BF16] = "bf16"};
     row->max_size = INT64_MAX;
     if (size != NULL) {
         if (!cJSON_IsNumber(size) || !(size->valuedouble >= 0 && size->valuedouble <= 0x1p53))
@@ -93,7 +93,7 @@ static const char *read_bounds(const cJSON *json, struct row *row) {
     if (dtype == NULL)
         return NULL;
     for (int i = CLATTN_F32; cJSON_IsString(dtype) && i <= CLATTN_BF16; i++)
-        if (strcmp(names[i], dtype->valuestring) == 0)
+        if (strcmp(tensor_dtype_name((clattn_dtype)i), dtype->valuestring) == 0)
             row->dtype = (clattn_dtype)i;
     return row->dtype == 0 ? "dtype must be f32, f16 or bf16" : NULL;
 }

@@ -12,7 +12,7 @@ static const char *accepts_anything(const struct device_facts *facts, const stru
     return NULL;
 }
 
-static const char *accepts_attention_nvidia_mma(const struct device_facts *facts, const struct problem *problem) {
+static const char *accepts_narrow_operands(const struct device_facts *facts, const struct problem *problem) {
     (void)facts;
     return problem->dtype == CLATTN_F32 ? "The matrix unit takes fp16 and bf16 operands only." : NULL;
 }
@@ -89,11 +89,6 @@ static const char *accepts_gemm_clblast(const struct device_facts *facts, const 
         return "CLBlast refuses products over no terms (K = 0, or alpha = 0).";
     return NULL;
 #endif
-}
-
-static const char *accepts_gemm_nvidia_mma(const struct device_facts *facts, const struct problem *problem) {
-    (void)facts;
-    return problem->dtype == CLATTN_F32 ? "The matrix unit takes fp16 and bf16 operands only." : NULL;
 }
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */

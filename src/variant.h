@@ -19,7 +19,6 @@ struct problem {
     /* softmax: rows x columns along the axis; gemm: batch x (m,n,k) */
     int softmax_function;
     int64_t rows, columns;
-    bool axis_dense; /* the axis has stride 1 in all tensors */
     int64_t m, n, k;
     bool transpose_a, transpose_b;
     bool rows_apart; /* no row of a matrix reaches into the next */

@@ -41,7 +41,6 @@ void fake_reset(void) {
             .extensions = "cl_khr_byte_addressable_store",
             .type = CL_DEVICE_TYPE_GPU,
             .compute_units = 4,
-            .base_align_bits = 1024,
             .max_group = 256,
             .max_item = {256, 256, 64},
             .local_memory = 32768,

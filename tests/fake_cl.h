@@ -25,7 +25,7 @@ struct fake_answer {
 struct fake_device {
     const char *name, *vendor, *version, *driver, *extensions;
     cl_device_type type;
-    cl_uint compute_units, base_align_bits;
+    cl_uint compute_units;
     size_t max_group, max_item[3];
     cl_ulong local_memory, global_memory, max_allocation;
     size_t kernel_max_group;           /* CL_KERNEL_WORK_GROUP_SIZE of every kernel */

@@ -125,8 +125,6 @@ cl_int clGetDeviceInfo(cl_device_id id, cl_device_info name, size_t size, void *
         GIVE(device->global_memory);
     case CL_DEVICE_MAX_MEM_ALLOC_SIZE:
         GIVE(device->max_allocation);
-    case CL_DEVICE_MEM_BASE_ADDR_ALIGN:
-        GIVE(device->base_align_bits);
     case CL_DEVICE_ADDRESS_BITS:
         GIVE(bits);
     case CL_DEVICE_AVAILABLE:

@@ -208,7 +208,6 @@ static void limits_are_read(void **state) {
     assert_int_equal(facts.compute_units, 4);
     assert_int_equal(facts.max_group, 256);
     assert_int_equal(facts.max_item[2], 64);
-    assert_int_equal(facts.base_align, 128);
     assert_int_equal(facts.local_memory, 32768);
     assert_int_equal(facts.global_memory, 1 << 30);
     assert_int_equal(facts.max_allocation, 1 << 28);

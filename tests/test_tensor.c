@@ -1,5 +1,6 @@
 /* Helpers for the public tensor struct. */
-#include <clattn/clattn.h>
+#include "tensor.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -13,6 +14,14 @@ static void dtypes_have_sizes(void **state) {
     assert_int_equal(clattn_dtype_size(CLATTN_BF16), 2);
     assert_int_equal(clattn_dtype_size((clattn_dtype)0), 0);
     assert_int_equal(clattn_dtype_size((clattn_dtype)99), 0);
+}
+
+static void dtypes_have_names(void **state) {
+    (void)state;
+    assert_string_equal(tensor_dtype_name(CLATTN_F32), "f32");
+    assert_string_equal(tensor_dtype_name(CLATTN_F16), "f16");
+    assert_string_equal(tensor_dtype_name(CLATTN_BF16), "bf16");
+    assert_string_equal(tensor_dtype_name((clattn_dtype)0), "unknown");
 }
 
 static void dense_is_row_major(void **state) {
@@ -50,9 +59,8 @@ static void absurd_dims_do_not_trap(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dtypes_have_sizes),
-        cmocka_unit_test(dense_is_row_major),
-        cmocka_unit_test(rank_is_clamped),
+        cmocka_unit_test(dtypes_have_sizes),       cmocka_unit_test(dtypes_have_names),
+        cmocka_unit_test(dense_is_row_major),      cmocka_unit_test(rank_is_clamped),
         cmocka_unit_test(absurd_dims_do_not_trap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,8 +22,7 @@ static struct device_facts facts_with(uint64_t caps) {
                                  .local_memory = 49152,
                                  .max_allocation = UINT64_C(1) << 30,
                                  .compute_units = 16,
-                                 .subgroup_size = 32,
-                                 .khr_fp16 = true};
+                                 .subgroup_size = 32};
     facts.subgroup = (caps & CAP_BIT(CAP_SUBGROUP_SHUFFLE)) != 0 ? SUBGROUP_NVIDIA : SUBGROUP_LOCAL;
     return facts;
 }
@@ -45,7 +44,6 @@ static struct problem problem_of(clattn_op_kind op) {
                             .aligned = true,
                             .rows = 8,
                             .columns = 512,
-                            .axis_dense = true,
                             .m = 128,
                             .n = 128,
                             .k = 128,
@@ -132,7 +130,7 @@ static void each_operation_runs_without_any_capability(void **state) {
                 struct problem problem = problem_of(kinds[k]);
                 problem.dtype = dtypes[d];
                 problem.out_dtype = CLATTN_F32;
-                problem.aligned = problem.axis_dense = false;
+                problem.aligned = false;
                 problem.columns = problem.nk = problem.nq = problem.m = problem.n = problem.k = sizes[s];
                 problem.head_dim = sizes[s] < 256 ? sizes[s] : 256;
                 problem.value_dim = sizes[s] < 256 ? sizes[s] - 1 : 256;
@@ -208,7 +206,6 @@ static void refusals_are_sentences(void **state) {
         for (unsigned bits = 0; bits < 512; bits++) {
             struct device_facts facts = facts_with(bits & 1 ? every_cap : 0);
             struct problem problem = problem_of(table[i].op);
-            facts.khr_fp16 = (bits & 2) == 0;
             problem.dtype = bits & 4 ? CLATTN_F32 : bits & 8 ? CLATTN_BF16 : CLATTN_F16;
             problem.out_dtype = bits & 16 ? CLATTN_F32 : problem.dtype;
             problem.aligned = (bits & 32) == 0;
