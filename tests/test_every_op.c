@@ -56,7 +56,7 @@ static void every_attention(void **state) {
 }
 
 /* x = ln(c + 1) gives y = 2 (c + 1) / (N (N + 1)) and a log-sum-exp of ln(N (N + 1) / 2). */
-static void softmax_in(clattn_dtype dtype, int64_t columns) {
+static void softmax_in(clattn_dtype dtype, int64_t columns, clattn_softmax_function last) {
     const int64_t rows = 3, dims[] = {rows, columns};
     double *values = test_array(rows * columns), *got = test_array(rows * columns);
     for (int64_t i = 0; i < rows * columns; i++)
@@ -64,7 +64,7 @@ static void softmax_in(clattn_dtype dtype, int64_t columns) {
     struct test_tensor x = test_input(dtype, 2, dims, values, NULL, (double)NAN);
     struct test_tensor y = test_output(dtype, 2, dims, NULL);
     const double tolerance = dtype == CLATTN_F32 ? 1e-5 : dtype == CLATTN_F16 ? 4e-3 : 3e-2;
-    for (int function = CLATTN_SOFTMAX; function <= CLATTN_LOG_SOFTMAX; function++) {
+    for (int function = CLATTN_SOFTMAX; function <= (int)last; function++) {
         clattn_softmax_op op;
         clattn_softmax_init(&op);
         op.function = (clattn_softmax_function)function;
@@ -94,10 +94,8 @@ static void softmax_in(clattn_dtype dtype, int64_t columns) {
 
 static void every_softmax(void **state) {
     (void)state;
-    for (int t = 0; t < (brief ? 1 : 3); t++) {
-        softmax_in(all_dtypes[t], 5);
-        softmax_in(all_dtypes[t], 300);
-    }
+    for (int t = 0; t < (brief ? 1 : 3); t++)
+        softmax_in(all_dtypes[t], 300, brief || t > 0 ? CLATTN_SOFTMAX : CLATTN_LOG_SOFTMAX);
 }
 
 /* Two equal states merge into the same maximum with twice the sum. */
@@ -211,9 +209,9 @@ static void gemm_in(clattn_dtype dtype, int transpose) {
 
 static void every_gemm(void **state) {
     (void)state;
-    for (int t = 0; t < 3; t++)
-        for (int transpose = 0; transpose < 4; transpose++)
-            gemm_in(all_dtypes[t], transpose);
+    for (int t = 0; t < (brief ? 1 : 3); t++)
+        gemm_in(all_dtypes[t], 0);
+    gemm_in(CLATTN_F32, 3);
 }
 
 static void something_ran(void **state) {
