@@ -2,6 +2,7 @@
  * undone. Results are for the device tests. */
 #include "context.h"
 #include "fake_cl.h"
+#include "temporary.h"
 
 #include <clattn/variants.h>
 #include <setjmp.h>
@@ -9,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -299,6 +301,44 @@ static void choices_show_what_runs(void **state) {
     assert_non_null(strstr(log_text, "attention_forward_f32_d32__fma_32x32 (fma_items=8,fma_rows=4,groups=8,"));
 }
 
+/* In the place of the shipped rows alone. */
+static void use_rows(const char *rows) {
+    char text[1024];
+    char *folder = temporary_folder(), *path = temporary_path(folder, "tuning.json");
+    const int size = snprintf(text, sizeof text, "{\"rows\": [%s]}", rows);
+    temporary_write(folder, "tuning.json", text, (size_t)size);
+    tuning_free(context->tuning);
+    assert_int_equal(tuning_load(path, &context->log, &context->tuning), CLATTN_SUCCESS);
+    free(path);
+    temporary_remove(folder);
+}
+
+/* Values that no kernel takes, and values for a larger device. */
+static void rows_of_a_user_fail_no_call(void **state) {
+    static const char *const rows[] = {
+        "{\"variant\": \"fused_fma\", \"parameters\": {\"score_tiles\": 0}}",
+        "{\"variant\": \"fused_fma\", \"parameters\": {\"fma_items\": 3, \"groups\": 1073741824}}",
+        "{\"variant\": \"fused_fma\", \"parameters\": {\"groups\": 1024, \"score_tiles\": 64, \"fma_items\": 32}}",
+        "{\"variant\": \"subgroup\", \"parameters\": {\"team\": 1024, \"group\": 1024, \"vector\": 4}}",
+        "{\"variant\": \"subgroup\", \"parameters\": {\"team\": 3}}",
+    };
+    const clattn_attention_op attention = attention_of(1);
+    clattn_softmax_op softmax;
+    clattn_launch launch;
+    (void)state;
+    clattn_softmax_init(&softmax);
+    softmax.x = softmax.y = gemm_of(16, 16, 16).a;
+    clattn_launch_init(&launch, queue);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        clattn_choice choice = {.size = sizeof choice};
+        use_rows(rows[i]);
+        assert_int_equal(clattn_attention(context, &attention, &launch), CLATTN_SUCCESS);
+        assert_int_equal(clattn_softmax(context, &softmax, &launch), CLATTN_SUCCESS);
+        assert_int_equal(clattn_variant_choose(context, &softmax.head, NULL, &choice), CLATTN_SUCCESS);
+        assert_null(strstr(choice.parameters, "1024"));
+    }
+}
+
 static void empty_calls_give_only_an_event(void **state) {
     const clattn_attention_op op = attention_of(0);
     clattn_choice choice = {.size = sizeof choice};
@@ -357,6 +397,7 @@ int main(void) {
         TEST(launches_of_too_many_groups_are_refused_everywhere),
         TEST(workspaces_that_no_buffer_holds_are_refused_everywhere),
         TEST(choices_show_what_runs),
+        TEST(rows_of_a_user_fail_no_call),
         TEST(empty_calls_give_only_an_event),
         TEST(launches_are_counted_and_named_in_the_log),
     };
