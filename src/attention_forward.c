@@ -81,7 +81,7 @@ static struct tile_need need(const struct tile_plan *tiles, const struct paramet
                                larger(tile_row_scratch_bytes(shape), sizeof(float)));
     return (struct tile_need){
         .items = (uint64_t)(shape->groups * shape->items),
-        .local = tile_array_bytes(tile_a_bytes(shape, block_queries(&plan), q_columns)) +
+        .local = TILE_START + tile_array_bytes(tile_a_bytes(shape, block_queries(&plan), q_columns)) +
                  tile_array_bytes((size_t)plan.stage_slots * slot) + tile_array_bytes(left) + TILE_ALIGNMENT,
     };
 }

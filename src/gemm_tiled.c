@@ -54,7 +54,7 @@ static struct tile_need need(const struct tile_plan *tiles, const struct paramet
     const size_t b = tiles->problem->transpose_b ? tile_bt_bytes(&plan.shape, block_columns(&plan), plan.k_slice)
                                                  : tile_b_bytes(&plan.shape, plan.k_slice, block_columns(&plan));
     return (struct tile_need){.items = (uint64_t)(plan.shape.groups * plan.shape.items),
-                              .local = tile_array_bytes(slots * a) + tile_array_bytes(slots * b)};
+                              .local = TILE_START + tile_array_bytes(slots * a) + tile_array_bytes(slots * b)};
 }
 
 static void spell_out(const struct tile_plan *tiles, const struct parameters *parameters,

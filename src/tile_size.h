@@ -6,7 +6,8 @@
 
 #include "variant.h"
 
-#define TILE_ALIGNMENT 128 /* bytes, of local arrays in kernels */
+#define TILE_ALIGNMENT 128        /* bytes, of local arrays in kernels */
+#define TILE_START TILE_ALIGNMENT /* what a compiler may leave free before the first of them; NVIDIA's does */
 
 enum { TILE_OWN = 2 }; /* parameters that a back-end has for itself, at most */
 
