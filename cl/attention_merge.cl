@@ -28,6 +28,7 @@
 #ifndef GROUP
 #define GROUP 1 /* work-items of a work-group */
 #endif
+/* HALF_TYPE, where defined: the device has the type half. */
 
 #define PARTIAL 0
 #define RANK 3

@@ -8,7 +8,12 @@
  * GROUPS                 tile groups in a work-group, one below the other
  * COLUMN_TILES           a block of C is COLUMN_TILES * TILE_N columns wide
  * K_SLICE                terms of the sum staged at a time: a multiple of TILE_K
- * STAGE_SLOTS            1 or 2 places for staged slices; 2 save a barrier per slice */
+ * STAGE_SLOTS            1 or 2 places for staged slices; 2 save a barrier per slice
+ * TILE_BACKEND           a file of cl/tile/, with parameters of its own (FMA_ROWS, FMA_ITEMS; CPU_ROWS; MMA_ROWS)
+ * TILE_UNROLL            1: loops over tiles become copies of their bodies
+ * STAGE_BACKEND          a file of cl/stage/
+ * SUBGROUP_BACKEND       a file of cl/subgroup/
+ * SG_SIZE                lanes of a sub-group */
 #include "tile_ops.clh"
 
 #define BLOCK_M (GROUPS * TILE_M)

@@ -1,50 +1,11 @@
 /* Softmax along rows that a team of work-items holds in registers: every element is read once and written once. The
  * team is some lanes of a sub-group, a whole one, or a whole work-group. */
 
-/* Parameters. */
-#ifndef X_DTYPE
-#define X_DTYPE 1 /* of x, a number of clattn_dtype */
-#endif
-#ifndef Y_DTYPE
-#define Y_DTYPE 1 /* of y */
-#endif
-#ifndef FUNCTION
-#define FUNCTION 0 /* a number of clattn_softmax_function */
-#endif
-#ifndef EMPTY_ZERO
-#define EMPTY_ZERO 0 /* 1: an all -inf row gives 0, not NaN */
-#endif
-#ifndef SCORES
-#define SCORES 0 /* 1: attention's scores: a diagonal limits rows, and their log-sum-exp is written too */
-#endif
-#ifndef OUTER
-#define OUTER 1 /* dims that rows are numbered over, 1 to 3 */
-#endif
-#ifndef DENSE
-#define DENSE 1 /* 1: neighbours in a row are neighbours in memory */
-#endif
-#ifndef VECTOR
-#define VECTOR 4 /* elements of a packet; 1 where not DENSE */
-#endif
-#ifndef ALIGNED
-#define ALIGNED 1 /* 1: packets start at multiples of their size */
-#endif
-#ifndef PARTIAL
-#define PARTIAL 0 /* 1: the number of columns is no multiple of VECTOR */
-#endif
+/* Parameters, beside those that softmax_row.clh explains: X_DTYPE, Y_DTYPE, FUNCTION, EMPTY_ZERO, SCORES, OUTER, DENSE,
+ * VECTOR, ALIGNED, PARTIAL, SUBGROUP_BACKEND, SG_SIZE, TEAM, GROUP, HALF_TYPE. */
 #ifndef PACKETS
 #define PACKETS 4 /* packets per work-item: TEAM * PACKETS * VECTOR elements are the longest row */
 #endif
-#ifndef SG_SIZE
-#define SG_SIZE 1 /* lanes of a sub-group */
-#endif
-#ifndef TEAM
-#define TEAM 1 /* work-items that share a row: at most SG_SIZE, or GROUP */
-#endif
-#ifndef GROUP
-#define GROUP 1 /* work-items of a work-group */
-#endif
-
 #ifndef UNROLLED
 #define UNROLLED 1 /* 0: too many packets for copies of the loops' bodies; the row's length says how many there are */
 #endif
