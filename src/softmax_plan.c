@@ -12,7 +12,6 @@ enum {
     LANE_PACKETS = 4,      /* per lane, before a row gets more lanes */
     UNROLLED_PACKETS = 32, /* work-items with more count them */
     LOCAL_LANES = 16,      /* lanes of a sub-group that is made of local memory, where the device names no size */
-    ITERATIONS = 16384,    /* of one loop of one work-item: one implementation ends all its loops at 65,535 */
     MAX_LANES_STRIDED = 64 /* columns that one work-item keeps of a row with strides */
 };
 
@@ -189,7 +188,7 @@ static int choose_loop_team(const struct device_facts *facts, const struct softm
     int team = is_cpu(facts) || columns_apart ? 1 : choose_lanes(facts, rows, packets, vector);
     if (team == lane_limit(facts) && divide_up(packets, team) > LANE_PACKETS && !is_cpu(facts))
         team = limit;
-    return divide_up(packets, team) > ITERATIONS ? group_limit(facts) : team;
+    return divide_up(packets, team) > SOFTMAX_ITERATIONS ? group_limit(facts) : team;
 }
 
 /* Work-items of a group whose teams are lanes. */
@@ -224,7 +223,7 @@ static void cut_rows(const struct device_facts *facts, const struct softmax_rows
     const int64_t least = is_cpu(facts) ? 64 * step : 4 * step;
     int64_t chunk = divide_up(divide_up(rows->layout.columns, wanted), step) * step;
     chunk = chunk < least ? least : chunk;
-    plan->chunk = chunk > ITERATIONS * step ? ITERATIONS * step : chunk;
+    plan->chunk = chunk > SOFTMAX_ITERATIONS * step ? SOFTMAX_ITERATIONS * step : chunk;
     plan->splits = rows->layout.columns > 0 ? divide_up(rows->layout.columns, plan->chunk) : 1;
 }
 

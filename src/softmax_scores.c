@@ -3,10 +3,10 @@
 #include "softmax.h"
 #include "softmax_launch.h"
 
-enum { LANES_COLUMNS = 1024, GROUP_COLUMNS = 32768 }; /* the longest rows of the schedules, as in variant.c */
-
 static enum schedule schedule_of(int64_t columns) {
-    return columns <= LANES_COLUMNS ? SCHEDULE_SUBGROUP : columns <= GROUP_COLUMNS ? SCHEDULE_GROUP : SCHEDULE_ONLINE;
+    if (columns <= SOFTMAX_SUBGROUP_COLUMNS)
+        return SCHEDULE_SUBGROUP;
+    return columns <= SOFTMAX_GROUP_COLUMNS ? SCHEDULE_GROUP : SCHEDULE_ONLINE;
 }
 
 /* As a dense [batch, heads, nq, nk] view with the rows' stride. */

@@ -36,19 +36,25 @@ static const char *accepts_attention_unfused(const struct device_facts *facts, c
     return NULL;
 }
 
+#define TEXT_OF(value) #value
+#define TEXT(macro) TEXT_OF(macro)
+
 static const char *accepts_softmax_subgroup(const struct device_facts *facts, const struct problem *problem) {
     (void)facts;
-    return problem->columns > 1024 ? "A row of more than 1024 elements is too long for one sub-group." : NULL;
+    return problem->columns > SOFTMAX_SUBGROUP_COLUMNS
+               ? "A row of more than " TEXT(SOFTMAX_SUBGROUP_COLUMNS) " elements is too long for one sub-group."
+               : NULL;
 }
 
 static const char *accepts_softmax_group(const struct device_facts *facts, const struct problem *problem) {
     (void)facts;
-    return problem->columns > 32768 ? "A row of more than 32768 elements is too long for one work-group." : NULL;
+    return problem->columns > SOFTMAX_GROUP_COLUMNS
+               ? "A row of more than " TEXT(SOFTMAX_GROUP_COLUMNS) " elements is too long for one work-group."
+               : NULL;
 }
 
-/* Loops of one work-item stay below the number of iterations after which one implementation ends them. */
 static bool fits_loops(const struct device_facts *facts, const struct problem *problem) {
-    return problem->columns <= (int64_t)facts->max_group * 16384;
+    return problem->columns <= (int64_t)facts->max_group * SOFTMAX_ITERATIONS;
 }
 
 static const char *accepts_softmax_loop(const struct device_facts *facts, const struct problem *problem) {

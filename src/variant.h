@@ -25,6 +25,12 @@ struct problem {
     int64_t reach;   /* the last element of any operand, counted from the start of its buffer */
 };
 
+/* Softmax: the longest rows of one sub-group and of one work-group, and how often a loop of one work-item may run: one
+ * implementation ends all its loops at 65,535. */
+#define SOFTMAX_SUBGROUP_COLUMNS 1024
+#define SOFTMAX_GROUP_COLUMNS 32768
+#define SOFTMAX_ITERATIONS 16384
+
 enum schedule {
     SCHEDULE_FUSED,
     SCHEDULE_TWO_PASS,
