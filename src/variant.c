@@ -82,7 +82,9 @@ static const char *accepts_gemm_clblast(const struct device_facts *facts, const 
     (void)problem;
     return "This library was built without CLBlast.";
 #else
-    (void)facts;
+    /* Its kernels' sizes are tuned for devices that have this much; below, it fails at the launch. */
+    if (facts->max_group < 256)
+        return "CLBlast needs work-groups of 256 work-items.";
     if (problem->dtype == CLATTN_BF16)
         return "CLBlast has no bf16.";
     if (problem->dtype == CLATTN_F16)

@@ -106,6 +106,20 @@ static void clblast_counts_in_32_bits(void **state) {
     assert_non_null(variant_refusal(clblast, &facts, &problem));
 }
 
+/* With work-groups of one work-item it failed at its launch. */
+static void clblast_needs_large_groups(void **state) {
+    struct device_facts facts = facts_with(0);
+    const struct variant *clblast = variant_named(CLATTN_OP_GEMM, "clblast");
+    const struct problem problem = problem_of(CLATTN_OP_GEMM);
+    (void)state;
+    facts.max_group = 128;
+    const char *reason = variant_refusal(clblast, &facts, &problem);
+    assert_non_null(reason);
+#ifdef CLATTN_HAVE_CLBLAST
+    assert_non_null(strstr(reason, "256"));
+#endif
+}
+
 static void unfused_needs_room_for_its_scores(void **state) {
     struct device_facts facts = facts_with(0);
     struct problem problem = problem_of(CLATTN_OP_ATTENTION);
@@ -249,6 +263,7 @@ int main(void) {
         cmocka_unit_test(table_is_small_and_names_are_unique),
         cmocka_unit_test(every_row_is_reachable),
         cmocka_unit_test(clblast_counts_in_32_bits),
+        cmocka_unit_test(clblast_needs_large_groups),
         cmocka_unit_test(unfused_needs_room_for_its_scores),
         cmocka_unit_test(each_operation_runs_without_any_capability),
         cmocka_unit_test(picks_the_first_that_accepts),
