@@ -6,6 +6,7 @@
 #include "tile_fit.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* As the kernel's parameters. */
 struct plan {
@@ -98,20 +99,57 @@ struct ready {
     struct program *program;
 };
 
-static clattn_status get_ready(clattn_context *context, const struct problem *problem, const struct choice *choice,
-                               struct ready *ready) {
+/* Everything that the program's text depends on. */
+struct kind {
+    const struct variant *variant;
+    int32_t own[TILE_OWN], groups, unroll, subgroup, subgroup_size, column_tiles, k_slice, stage_slots;
+    int32_t dtype, out_dtype, transpose_a, transpose_b, aligned;
+};
+
+static struct kind kind_of(const struct problem *problem, const struct choice *choice, const struct plan *plan) {
+    struct kind kind;
+    memset(&kind, 0, sizeof kind); /* padding too: it is compared byte by byte */
+    kind.variant = choice->variant;
+    for (int i = 0; i < TILE_OWN; i++)
+        kind.own[i] = plan->shape.own[i];
+    kind.groups = plan->shape.groups;
+    kind.unroll = plan->shape.unroll;
+    kind.subgroup = (int32_t)plan->shape.subgroup;
+    kind.subgroup_size = plan->shape.subgroup_size;
+    kind.column_tiles = plan->column_tiles;
+    kind.k_slice = plan->k_slice;
+    kind.stage_slots = plan->stage_slots;
+    kind.dtype = (int32_t)problem->dtype;
+    kind.out_dtype = (int32_t)problem->out_dtype;
+    kind.transpose_a = problem->transpose_a;
+    kind.transpose_b = problem->transpose_b;
+    kind.aligned = problem->aligned;
+    return kind;
+}
+
+static clattn_status build(clattn_context *context, const struct plan *plan, const struct kind *kind,
+                           struct program **program) {
     char tile[256], options[512];
-    const struct plan *plan = &ready->plan;
-    ready->plan = plan_of_choice(problem, choice);
-    FORWARD(count_groups(problem, plan, &ready->groups));
     tile_options(&plan->shape, "plain", tile, sizeof tile);
     snprintf(options, sizeof options,
              "%s -DELEMENT=%d -DOUT_ELEMENT=%d -DTRANSPOSE_A=%d -DTRANSPOSE_B=%d -DALIGNED=%d -DCOLUMN_TILES=%d "
              "-DK_SLICE=%d -DSTAGE_SLOTS=%d",
-             tile, (int)problem->dtype, (int)problem->out_dtype, problem->transpose_a, problem->transpose_b,
-             problem->aligned, plan->column_tiles, plan->k_slice, plan->stage_slots);
+             tile, kind->dtype, kind->out_dtype, kind->transpose_a, kind->transpose_b, kind->aligned,
+             plan->column_tiles, plan->k_slice, plan->stage_slots);
     const struct program_key key = {.file = "gemm.cl", .kernel = "gemm", .options = options};
-    return program_get(context, &key, &ready->program);
+    return program_get(context, &key, program);
+}
+
+static clattn_status get_ready(clattn_context *context, const struct problem *problem, const struct choice *choice,
+                               struct ready *ready) {
+    ready->plan = plan_of_choice(problem, choice);
+    FORWARD(count_groups(problem, &ready->plan, &ready->groups));
+    const struct kind kind = kind_of(problem, choice, &ready->plan);
+    if (memo_find(&context->memo, &kind, sizeof kind, &ready->program, sizeof ready->program))
+        return CLATTN_SUCCESS;
+    FORWARD(build(context, &ready->plan, &kind, &ready->program));
+    memo_keep(&context->memo, &kind, sizeof kind, &ready->program, sizeof ready->program);
+    return CLATTN_SUCCESS;
 }
 
 clattn_status gemm_tiled_prepare(clattn_context *context, const struct problem *problem, const struct choice *choice) {
