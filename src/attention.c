@@ -122,6 +122,7 @@ static clattn_status check(clattn_context *context, const clattn_op *head, struc
     problem->nk = op->k.dims[ROW];
     problem->head_dim = op->q.dims[COLUMN];
     problem->value_dim = op->v.dims[COLUMN];
+    problem->zero_scale = attention_scale(op) == 0;
     problem->causal = op->causal != CLATTN_CAUSAL_NONE;
     problem->writes_lse = op->lse.memory.kind != CLATTN_MEMORY_NONE;
     problem->aligned =

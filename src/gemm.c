@@ -85,9 +85,12 @@ static bool rows_apart(const clattn_tensor *tensor) {
     return rows_of(tensor) < 2 || (stride >= columns_of(tensor) && stride > 0);
 }
 
-/* Checked tensors: the sum fits. */
+/* Of checked tensors, whose sums fit unless they have no element. */
 static int64_t last_element(const clattn_tensor *tensor) {
     int64_t last = tensor->offset;
+    for (int i = 0; i < tensor->rank; i++)
+        if (tensor->dims[i] == 0)
+            return 0;
     for (int i = 0; i < tensor->rank; i++)
         last += tensor->dims[i] > 1 ? (tensor->dims[i] - 1) * tensor->strides[i] : 0;
     return last;

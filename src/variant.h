@@ -14,6 +14,7 @@ struct problem {
     /* attention */
     int64_t batch, heads, kv_heads, nq, nk, head_dim, value_dim;
     bool causal, writes_lse;
+    bool zero_scale;
     /* every row of every tensor starts at a multiple of 16 bytes */
     bool aligned;
     /* softmax: rows x columns along the axis; gemm: batch x (m,n,k) */
