@@ -3,10 +3,11 @@
 #include "softmax.h"
 #include "softmax_launch.h"
 
-static enum schedule schedule_of(int64_t columns) {
+/* As variant.c accepts them. */
+static enum schedule schedule_of(const struct device_facts *facts, int64_t columns) {
     if (columns <= SOFTMAX_SUBGROUP_COLUMNS)
         return SCHEDULE_SUBGROUP;
-    return columns <= SOFTMAX_GROUP_COLUMNS ? SCHEDULE_GROUP : SCHEDULE_ONLINE;
+    return columns <= SOFTMAX_GROUP_COLUMNS && !facts->is_cpu ? SCHEDULE_GROUP : SCHEDULE_ONLINE;
 }
 
 /* As a dense [batch, heads, nq, nk] view with the rows' stride. */
@@ -32,7 +33,7 @@ static clattn_status make_job(const struct device_facts *facts, const struct sof
     const clattn_tensor s = view_of(scores, scores->s_offset, scores->s_stride, CLATTN_F32);
     const clattn_tensor p = view_of(scores, scores->p_offset, scores->p_stride, scores->p_dtype);
     *job = (struct softmax_job){.facts = facts,
-                                .schedule = schedule_of(scores->nk),
+                                .schedule = schedule_of(facts, scores->nk),
                                 .function = CLATTN_SOFTMAX,
                                 .empty_zero = true,
                                 .scores = true,
