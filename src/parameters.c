@@ -56,7 +56,7 @@ const char *parameters_refusal(const struct parameters *set) {
     return NULL;
 }
 
-/* "block_m=64" of the given length. */
+/* "score_tiles=2" of the given length. */
 static bool parse_item(struct parameters *set, const char *text, size_t length) {
     char item[48], *end = NULL;
     if (length >= sizeof item)

@@ -26,7 +26,7 @@ static const char help[] =
     "Files hold <f4, <f2 or bf16 (as <u2, or with the descriptor bfloat16), in C or Fortran order.\n"
     "Without --out nothing is written.\n\n"
     "  --variant NAME      this variant, not the library's choice\n"
-    "  --parameters LIST   block_m=64,block_n=32 and so on\n"
+    "  --parameters LIST   score_tiles=2,groups=8 and so on; clattn info shows their names\n"
     "  --check             compare with the double-precision oracle; exit status 1 where it is wrong\n"
     "  --device D          a device's number, or a part of its name\n"
     "  --json              one JSON document\n\n"
