@@ -24,8 +24,15 @@ static void published_numbers_in_bf16(void **state) {
 /* What the library chooses by itself is one of the variants, bit by bit. */
 static void the_choice_is_a_variant(void **state) {
     (void)state;
-    const struct attention_case *c = &attention_cases[1];
-    struct attention_data data = attention_data_of(c, CLATTN_F32);
+    const struct attention_case shape = {.name = "the choice",
+                                         .batch = 1,
+                                         .heads = 2,
+                                         .kv_heads = 1,
+                                         .nq = 33,
+                                         .nk = 70,
+                                         .head_dim = 64, /* all variants, in order of preference */
+                                         .value_dim = 64};
+    struct attention_data data = attention_data_random(&shape, CLATTN_F32, 5);
     size_t index = 0;
     const char *first = attention_next_variant(&data, &index);
     assert_non_null(first);
