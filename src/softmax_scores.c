@@ -2,12 +2,13 @@
  */
 #include "softmax.h"
 #include "softmax_launch.h"
+#include "variant.h"
 
 /* As variant.c accepts them. */
 static enum schedule schedule_of(const struct device_facts *facts, int64_t columns) {
     if (columns <= SOFTMAX_SUBGROUP_COLUMNS)
         return SCHEDULE_SUBGROUP;
-    return columns <= SOFTMAX_GROUP_COLUMNS && !facts->is_cpu ? SCHEDULE_GROUP : SCHEDULE_ONLINE;
+    return columns <= SOFTMAX_GROUP_COLUMNS && variant_keeps_rows(facts) ? SCHEDULE_GROUP : SCHEDULE_ONLINE;
 }
 
 /* As a dense [batch, heads, nq, nk] view with the rows' stride. */

@@ -48,10 +48,14 @@ static const char *accepts_softmax_subgroup(const struct device_facts *facts, co
                : NULL;
 }
 
-/* PoCL 3.1, with two threads or more, now and then gives a wrong sum where registers are kept over barriers as this
- * variant keeps them (seen with work-groups of 64 to 256; never with one thread or without optimisation). */
+/* PoCL 3.1, with two threads or more, now and then gives a wrong sum where registers are kept over barriers as the
+ * variant `group` keeps them (seen with work-groups of 64 to 256; never with one thread or without optimisation). */
+bool variant_keeps_rows(const struct device_facts *facts) {
+    return strstr(facts->platform, "Portable Computing Language") == NULL;
+}
+
 static const char *accepts_softmax_group(const struct device_facts *facts, const struct problem *problem) {
-    if (facts->is_cpu)
+    if (!variant_keeps_rows(facts))
         return "On a CPU the registers of a work-group's work-items are memory, and PoCL mixes them up.";
     return problem->columns > SOFTMAX_GROUP_COLUMNS
                ? "A row of more than " TEXT(SOFTMAX_GROUP_COLUMNS) " elements is too long for one work-group."

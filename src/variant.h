@@ -65,6 +65,9 @@ const struct variant *variant_table(size_t *count);
 const char *variant_refusal(const struct variant *variant, const struct device_facts *facts,
                             const struct problem *problem);
 
+/* May softmax keep rows in the registers of a work-group here? */
+bool variant_keeps_rows(const struct device_facts *facts);
+
 /* The first row that accepts, or NULL. */
 const struct variant *variant_pick(const struct device_facts *facts, const struct problem *problem);
 

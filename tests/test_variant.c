@@ -120,6 +120,17 @@ static void clblast_needs_large_groups(void **state) {
 #endif
 }
 
+/* A wrong row now and then where PoCL keeps registers over barriers. */
+static void pocl_keeps_no_rows(void **state) {
+    struct device_facts facts = facts_with(0);
+    const struct problem problem = problem_of(CLATTN_OP_SOFTMAX);
+    const struct variant *group = variant_named(CLATTN_OP_SOFTMAX, "group");
+    (void)state;
+    assert_null(variant_refusal(group, &facts, &problem));
+    snprintf(facts.platform, sizeof facts.platform, "Portable Computing Language");
+    assert_non_null(variant_refusal(group, &facts, &problem));
+}
+
 static void unfused_needs_room_for_its_scores(void **state) {
     struct device_facts facts = facts_with(0);
     struct problem problem = problem_of(CLATTN_OP_ATTENTION);
@@ -267,6 +278,7 @@ int main(void) {
         cmocka_unit_test(table_is_small_and_names_are_unique),
         cmocka_unit_test(every_row_is_reachable),
         cmocka_unit_test(clblast_counts_in_32_bits),
+        cmocka_unit_test(pocl_keeps_no_rows),
         cmocka_unit_test(clblast_needs_large_groups),
         cmocka_unit_test(unfused_needs_room_for_its_scores),
         cmocka_unit_test(each_operation_runs_without_any_capability),
