@@ -191,8 +191,10 @@ static clattn_status softmax_enqueue(clattn_context *context, const clattn_op *h
 
 static void softmax_describe(const struct problem *problem, const struct choice *choice, char *name, size_t size) {
     static const char *const function[] = {"softmax", "log_softmax", "log_sum_exp", "softmax_state"};
+    const int group = parameters_get(&choice->parameters, "group", 1);
+    const int team = parameters_get(&choice->parameters, "team", group);
     snprintf(name, size, "%s_%s__%s_%s", function[problem->softmax_function], tensor_dtype_name(problem->dtype),
-             choice->variant->name, device_subgroup_name(choice->facts.subgroup));
+             choice->variant->name, device_subgroup_name(softmax_plan_backend(&choice->facts, team, group)));
 }
 
 const struct operation operation_softmax = {

@@ -37,7 +37,7 @@ int softmax_job_steps(const struct softmax_job *job) {
 struct kind {
     const struct step *step;
     uint64_t caps;
-    int32_t subgroup, x_dtype, y_dtype, function, empty_zero, scores, outer, dense;
+    int32_t x_dtype, y_dtype, function, empty_zero, scores, outer, dense;
     struct softmax_plan plan; /* without the cut */
 };
 
@@ -46,7 +46,6 @@ static struct kind kind_of(const struct softmax_job *job, int number) {
     memset(&kind, 0, sizeof kind); /* padding too: it is compared byte by byte */
     kind.step = step_of(job->schedule, number);
     kind.caps = job->facts->caps;
-    kind.subgroup = (int32_t)job->facts->subgroup;
     kind.x_dtype = (int32_t)job->rows.x_dtype;
     kind.y_dtype = (int32_t)job->rows.y_dtype;
     kind.function = (int32_t)job->function;
@@ -66,9 +65,9 @@ static clattn_status build(clattn_context *context, const struct kind *kind, str
              "-DSUBGROUP_BACKEND=%s -DX_DTYPE=%d -DY_DTYPE=%d -DFUNCTION=%d -DEMPTY_ZERO=%d -DSCORES=%d -DOUTER=%d "
              "-DDENSE=%d -DALIGNED=%d -DVECTOR=%d -DPARTIAL=%d -DPACKETS=%d -DUNROLLED=%d -DSG_SIZE=%d -DTEAM=%d "
              "-DGROUP=%d%s",
-             device_subgroup_name((enum subgroup_backend)kind->subgroup), kind->x_dtype, kind->y_dtype, kind->function,
-             kind->empty_zero, kind->scores, kind->outer, kind->dense, plan->aligned, plan->vector, plan->partial,
-             plan->packets, plan->unrolled, plan->subgroup, plan->team, plan->group,
+             device_subgroup_name(plan->backend), kind->x_dtype, kind->y_dtype, kind->function, kind->empty_zero,
+             kind->scores, kind->outer, kind->dense, plan->aligned, plan->vector, plan->partial, plan->packets,
+             plan->unrolled, plan->subgroup, plan->team, plan->group,
              (kind->caps & CAP_BIT(CAP_HALF_TYPE)) != 0 ? " -DHALF_TYPE" : "");
     const struct program_key key = {kind->step->file, kind->step->kernel, options};
     return program_get(context, &key, program);

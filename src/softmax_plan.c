@@ -141,10 +141,15 @@ static int group_limit(const struct device_facts *facts) {
 
 /* Lanes that a row may have in one sub-group. */
 static int lane_limit(const struct device_facts *facts) {
-    if (facts->subgroup != SUBGROUP_LOCAL)
-        return (int)facts->subgroup_size;
     const int lanes = facts->subgroup_size > 1 ? floor_power(facts->subgroup_size) : LOCAL_LANES;
     return lanes < group_limit(facts) ? lanes : group_limit(facts);
+}
+
+/* Shuffles take whole sub-groups of the device's size. Elsewhere lanes meet in local memory, and a work-item alone
+ * meets nobody. */
+enum subgroup_backend softmax_plan_backend(const struct device_facts *facts, int team, int group) {
+    const bool whole = (int)facts->subgroup_size == lane_limit(facts) && group % (int)facts->subgroup_size == 0;
+    return team > 1 && whole ? facts->subgroup : SUBGROUP_LOCAL;
 }
 
 static int choose_vector(const struct device_facts *facts, const struct softmax_rows *rows) {
@@ -195,9 +200,11 @@ static int choose_loop_team(const struct device_facts *facts, const struct softm
 static int choose_lane_group(const struct device_facts *facts, const struct softmax_rows *rows, int team) {
     const int limit = group_limit(facts);
     const bool few = rows->layout.rows < 64 * (int64_t)facts->compute_units;
+    const bool shuffles = facts->subgroup != SUBGROUP_LOCAL && team > 1;
     const int wanted = !is_cpu(facts) ? 128 : few ? 1 : 16;
+    const int least = shuffles ? lane_limit(facts) : team;
     const int group = wanted < limit ? wanted : limit;
-    return group > team ? group : team;
+    return group > least ? group : least;
 }
 
 /* Rounds up to 1, 2, 3, 4, 6, 8, 12, 16, ..: fewer programs for many lengths. */
@@ -280,10 +287,9 @@ clattn_status softmax_plan_make(const struct device_facts *facts, enum schedule 
     FORWARD(take(parameters, "group", group_limit(facts), &plan->group));
     if (whole_group || plan->team > lane_limit(facts) || plan->team > plan->group)
         plan->team = plan->group;
-    const bool is_local = facts->subgroup == SUBGROUP_LOCAL;
+    plan->backend = softmax_plan_backend(facts, plan->team, plan->group);
+    const bool is_local = plan->backend == SUBGROUP_LOCAL;
     plan->subgroup = !is_local || plan->team > lane_limit(facts) ? lane_limit(facts) : plan->team;
-    RETURN_IF(plan->group % plan->subgroup != 0, CLATTN_INVALID_ARGUMENT,
-              "parameters: group = %d is no multiple of the sub-group's %d lanes", plan->group, plan->subgroup);
     plan_packets(facts, rows, divide_up(packets, plan->team), plan);
     if (loops || schedule == SCHEDULE_SPLIT)
         plan->packets = 1;

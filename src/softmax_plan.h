@@ -28,6 +28,7 @@ struct softmax_rows {
 
 /* The macros of the softmax kernels, and the cut of a split row. */
 struct softmax_plan {
+    enum subgroup_backend backend;
     int group, team, subgroup, vector, packets;
     bool unrolled, aligned, partial;
     int64_t chunk, splits; /* SCHEDULE_SPLIT: columns of a chunk, chunks of a row */
@@ -42,9 +43,12 @@ void softmax_rows_of(const clattn_tensor *x, const clattn_tensor *y, const clatt
 void softmax_rows_unmerged(const clattn_tensor *x, const clattn_tensor *y, struct softmax_rows *rows);
 
 /* Sizes for a schedule, from the device's limits and the parameters "group", "team" and "vector" (0 or absent: chosen
- * here). An argument error where a parameter cannot be. */
+ * here). An argument error where a parameter cannot be; what is chosen here always can. */
 clattn_status softmax_plan_make(const struct device_facts *facts, enum schedule schedule,
                                 const struct softmax_rows *rows, const struct parameters *parameters,
                                 struct softmax_plan *plan);
+
+/* How the lanes of a team exchange values in a work-group of that size. */
+enum subgroup_backend softmax_plan_backend(const struct device_facts *facts, int team, int group);
 
 #endif
