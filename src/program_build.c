@@ -2,6 +2,7 @@
  * decision depends on a build log, which drivers may leave empty. */
 #include "program_build.h"
 #include "context.h"
+#include "program_nvidia.h"
 #include "source.h"
 #include "status.h"
 #include <stdio.h>
@@ -169,13 +170,18 @@ out:
     return binary;
 }
 
-static void store_binary(const struct build *build, cl_program program) {
+/* The binary for the context's device; NULL on any failure. */
+static unsigned char *program_binary(const struct build *build, cl_program program, size_t *size) {
     cl_uint devices = 0;
     if (clGetProgramInfo(program, CL_PROGRAM_NUM_DEVICES, sizeof devices, &devices, NULL) != CL_SUCCESS || devices == 0)
-        return;
+        return NULL;
     const int index = device_index(build, program, devices);
+    return index >= 0 ? copy_binary(program, devices, index, size) : NULL;
+}
+
+static void store_binary(const struct build *build, cl_program program) {
     size_t size = 0;
-    unsigned char *binary = index >= 0 ? copy_binary(program, devices, index, &size) : NULL;
+    unsigned char *binary = program_binary(build, program, &size);
     if (binary != NULL)
         binary_cache_store(&build->context->cache, build->binary_key, binary, size);
     free(binary);
@@ -208,14 +214,54 @@ static clattn_status report_build(const struct build *build, cl_program program,
     return status;
 }
 
+static clattn_status compile(const struct build *build, cl_program program) {
+    const cl_int code = run_compiler(build, program);
+    return code == CL_SUCCESS ? CLATTN_SUCCESS : report_build(build, program, code);
+}
+
+/* The program that a driver makes of assembly text. */
+static clattn_status assemble(const struct build *build, const unsigned char *text, size_t size, cl_program *out) {
+    cl_int code = CL_SUCCESS, binary_status = CL_SUCCESS;
+    cl_program program =
+        clCreateProgramWithBinary(build->context->cl, 1, &build->context->device, &size, &text, &binary_status, &code);
+    FORWARD_CL(code, "clCreateProgramWithBinary");
+    const clattn_status status = compile(build, program);
+    if (status == CLATTN_SUCCESS)
+        *out = program;
+    else
+        clReleaseProgram(program);
+    return status;
+}
+
+/* Puts the retargeted program in the place of the one that was compiled. */
+static clattn_status retarget(const struct build *build, cl_program *program) {
+    size_t size = 0, text_size = 0;
+    unsigned char *text = NULL;
+    cl_program raised = NULL;
+    unsigned char *binary = program_binary(build, *program, &size);
+    RETURN_IF(binary == NULL, CLATTN_BUILD_FAILED, "%s: the driver gives no binary", build->key->file);
+    clattn_status status = program_nvidia_retarget(binary, size, &text, &text_size);
+    if (status == CLATTN_SUCCESS)
+        status = assemble(build, text, text_size, &raised);
+    if (status == CLATTN_SUCCESS) {
+        clReleaseProgram(*program);
+        *program = raised;
+    }
+    free(text);
+    free(binary);
+    return status;
+}
+
 static clattn_status build_from_source(const struct build *build, struct built_program *built) {
     const char *source = build->source;
     cl_int code = CL_SUCCESS;
     built->program = clCreateProgramWithSource(build->context->cl, 1, &source, &build->source_size, &code);
     FORWARD_CL(code, "clCreateProgramWithSource");
-    code = run_compiler(build, built->program);
-    const clattn_status status =
-        code == CL_SUCCESS ? take_kernel(build, built) : report_build(build, built->program, code);
+    clattn_status status = compile(build, built->program);
+    if (status == CLATTN_SUCCESS && program_nvidia_is_wanted(build->key->options))
+        status = retarget(build, &built->program);
+    if (status == CLATTN_SUCCESS)
+        status = take_kernel(build, built);
     if (status != CLATTN_SUCCESS)
         clReleaseProgram(built->program);
     return status;

@@ -39,8 +39,11 @@ struct fake_command;
 struct fake_settings {
     const char *platform_name, *platform_version;
     bool no_platform;
-    bool no_build_log;       /* as drivers do that serve a build from a cache of their own */
-    unsigned build_delay_us; /* time that a build takes */
+    bool no_build_log;    /* as drivers do that serve a build from a cache of their own */
+    const char *assembly; /* the binary of every compiled program; NULL: the fake's own. Binaries that hold
+                              * `assembles` are then built too */
+    const char *assembles;
+    unsigned build_delay_us;                             /* time that a build takes */
     void (*execute)(const struct fake_command *command); /* stands in for the device; NULL: kernels do nothing */
 };
 extern struct fake_settings fake_settings;

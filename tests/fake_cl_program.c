@@ -54,13 +54,19 @@ cl_program clCreateProgramWithBinary(cl_context context, cl_uint count, const cl
 
 static cl_int compile(struct object *program, const char *options) {
     if (program->from_binary) {
-        if (strncmp(program->source, BINARY_MARK, sizeof BINARY_MARK - 1) != 0)
+        const char *assembles = fake_settings.assembly != NULL ? fake_settings.assembles : NULL;
+        if (strncmp(program->source, BINARY_MARK, sizeof BINARY_MARK - 1) != 0 &&
+            (assembles == NULL || strstr(program->source, assembles) == NULL))
             return CL_INVALID_BINARY;
         program->built = strdup(program->source);
         return CL_SUCCESS;
     }
     if (strstr(program->source, "#error") != NULL)
         return CL_BUILD_PROGRAM_FAILURE;
+    if (fake_settings.assembly != NULL) {
+        program->built = strdup(fake_settings.assembly);
+        return CL_SUCCESS;
+    }
     const size_t size = sizeof BINARY_MARK + strlen(options) + 1 + strlen(program->source);
     program->built = malloc(size);
     snprintf(program->built, size, "%s%s\n%s", BINARY_MARK, options, program->source);
