@@ -1,8 +1,11 @@
 /* Deals a merge's operands out to launches. There are three kinds of steps at most: the first, those in the middle, and
  * the last. */
 #include "merge.h"
-#include "check.h"
+#include "context.h"
 #include "status.h"
+#include "tensor.h"
+#include <stdio.h>
+#include <string.h>
 
 /* Mirrors struct merge_view and struct merge_layout of cl/merge.clh. */
 struct view {
@@ -20,17 +23,56 @@ struct programs {
     struct program *of[KINDS];
 };
 
-static bool is_present(const clattn_tensor *tensor) {
-    return tensor->memory.kind != CLATTN_MEMORY_NONE;
-}
-
 int merge_own_operand(const struct merge_pair *result, int count, const clattn_tensor *first_in,
                       const clattn_tensor *second_in) {
     for (int i = 0; i < count; i++)
         if (check_same_view(result->first, &first_in[i]) &&
-            (!is_present(result->second) || check_same_view(result->second, &second_in[i])))
+            (!tensor_is_present(result->second) || check_same_view(result->second, &second_in[i])))
             return i;
     return -1;
+}
+
+/* ---- checks ------------------------------------------------------------------------------------------------------ */
+
+static clattn_status check_operand(clattn_context *context, const struct merge_arguments *arguments, int i, bool own) {
+    const struct merge_pair *out = &arguments->result;
+    const struct merge_pair in = {&arguments->first_in[i], &arguments->second_in[i]};
+    char first[32], second[32];
+    snprintf(first, sizeof first, "%s_in[%d]", arguments->first, i);
+    snprintf(second, sizeof second, "%s_in[%d]", arguments->second, i);
+    FORWARD(arguments->check_pair(context, arguments, &in, first, second, CHECK_INPUT));
+    if (!own) {
+        FORWARD(check_disjoint(arguments->first, out->first, first, in.first));
+        FORWARD(check_disjoint(arguments->second, out->second, second, in.second));
+    }
+    FORWARD(check_disjoint(arguments->first, out->first, second, in.second));
+    return check_disjoint(arguments->second, out->second, first, in.first);
+}
+
+clattn_status merge_check(clattn_context *context, const struct merge_arguments *arguments) {
+    const struct merge_pair *out = &arguments->result;
+    const char *missing = arguments->first_in == NULL    ? arguments->first
+                          : arguments->second_in == NULL ? arguments->second
+                                                         : NULL;
+    RETURN_IF(arguments->count < 0, CLATTN_INVALID_ARGUMENT, "count = %d is negative", arguments->count);
+    RETURN_IF(arguments->count > 0 && missing != NULL, CLATTN_INVALID_ARGUMENT, "%s_in is NULL, count is %d", missing,
+              arguments->count);
+    FORWARD(arguments->check_pair(context, arguments, out, arguments->first, arguments->second, CHECK_OUTPUT));
+    FORWARD(check_disjoint(arguments->second, out->second, arguments->first, out->first));
+    const int own = merge_own_operand(out, arguments->count, arguments->first_in, arguments->second_in);
+    for (int i = 0; i < arguments->count; i++)
+        FORWARD(check_operand(context, arguments, i, i == own));
+    return CLATTN_SUCCESS;
+}
+
+/* ---- programs ---------------------------------------------------------------------------------------------------- */
+
+int merge_group(const struct device_facts *facts, int most) {
+    const uint32_t limit = facts->max_group < facts->max_item[0] ? facts->max_group : facts->max_item[0];
+    int group = 1;
+    while (group < most && 2 * (uint32_t)group <= limit)
+        group *= 2;
+    return group;
 }
 
 /* The first launch takes eight operands, each further one seven beside the result so far. */
@@ -50,6 +92,33 @@ static struct merge_step step_of(int count, int index) {
     return step;
 }
 
+/* All that a program depends on; compared byte by byte. */
+struct key {
+    const char *kernel;
+    struct merge_kind kind;
+    int32_t operands, begins, ends;
+};
+
+static clattn_status get_program(clattn_context *context, const struct merge *merge, const struct merge_step *step,
+                                 struct program **program) {
+    char file[64], options[256];
+    struct key key;
+    memset(&key, 0, sizeof key);
+    key.kernel = merge->kernel;
+    memcpy(&key.kind, &merge->kind, sizeof key.kind);
+    key.operands = step->operands;
+    key.begins = step->begins;
+    key.ends = step->ends;
+    if (memo_find(&context->memo, &key, sizeof key, program, sizeof *program))
+        return CLATTN_SUCCESS;
+    snprintf(file, sizeof file, "%s.cl", merge->kernel);
+    merge->options(&merge->kind, step, options, sizeof options);
+    const struct program_key wanted = {file, merge->kernel, options};
+    FORWARD(program_get(context, &wanted, program));
+    memo_keep(&context->memo, &key, sizeof key, program, sizeof *program);
+    return CLATTN_SUCCESS;
+}
+
 static clattn_status get_programs(clattn_context *context, const struct merge *merge, struct programs *programs) {
     const int launches = count_launches(merge->count);
     *programs = (struct programs){{NULL}};
@@ -57,7 +126,7 @@ static clattn_status get_programs(clattn_context *context, const struct merge *m
         const struct merge_step step = step_of(merge->count, i);
         struct program **program = &programs->of[kind_of(i, launches)];
         if (*program == NULL)
-            FORWARD(merge->program(context, merge->user, &step, program));
+            FORWARD(get_program(context, merge, &step, program));
     }
     return CLATTN_SUCCESS;
 }
@@ -92,7 +161,8 @@ static clattn_status enqueue_step(const struct merge *merge, int index, struct p
                                   struct sequence *sequence) {
     const struct merge_step step = step_of(merge->count, index);
     const struct merge_pair result = step.ends ? merge->result : merge->partial;
-    const size_t groups = ((size_t)merge->rows + merge->rows_per_group - 1) / merge->rows_per_group;
+    const size_t local = (size_t)merge->kind.group, rows = local / (size_t)merge->kind.lanes;
+    const size_t groups = ((size_t)merge->rows + rows - 1) / rows;
     struct layout layout = {.rows = merge->rows,
                             .columns = merge->columns,
                             .dim = {1, 1, 1, 1},
@@ -103,7 +173,7 @@ static clattn_status enqueue_step(const struct merge *merge, int index, struct p
         layout.dim[4 - merge->rank + i] = merge->result.first->dims[i];
     launch_begin(&launch, program);
     launch_buffer(&launch, result.first->memory.as.buffer);
-    launch_buffer(&launch, is_present(result.second) ? result.second->memory.as.buffer : NULL);
+    launch_buffer(&launch, tensor_is_present(result.second) ? result.second->memory.as.buffer : NULL);
     for (int i = 0; i < MERGE_OPERANDS; i++) {
         if (i >= step.operands) {
             launch_buffer(&launch, NULL);
@@ -117,7 +187,7 @@ static clattn_status enqueue_step(const struct merge *merge, int index, struct p
         layout.second_in[i] = view_of(in.second, merge->rank);
     }
     launch_struct(&launch, &layout, sizeof layout);
-    return launch_enqueue(&launch, sequence, 1, &groups, &merge->group);
+    return launch_enqueue(&launch, sequence, 1, &groups, &local);
 }
 
 static clattn_status enqueue_steps(const struct merge *merge, const struct programs *programs,

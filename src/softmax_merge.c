@@ -1,7 +1,5 @@
 /* The merge of softmax states. Where it takes several launches, the result so far lies in the result's memory; an
  * operand whose own memory that is therefore has to be in the first. */
-#include "check.h"
-#include "context.h"
 #include "merge.h"
 #include "operation.h"
 #include "status.h"
@@ -31,33 +29,23 @@ static clattn_status check_shape(clattn_context *context, const char *name, cons
     return CLATTN_SUCCESS;
 }
 
-static clattn_status check_operand(clattn_context *context, const clattn_softmax_merge_op *op, int i, bool own) {
-    char m_name[32], l_name[32];
-    snprintf(m_name, sizeof m_name, "m_in[%d]", i);
-    snprintf(l_name, sizeof l_name, "l_in[%d]", i);
-    FORWARD(check_shape(context, m_name, &op->m_in[i], CHECK_INPUT, &op->m));
-    FORWARD(check_shape(context, l_name, &op->l_in[i], CHECK_INPUT, &op->m));
-    if (!own) {
-        FORWARD(check_disjoint("m", &op->m, m_name, &op->m_in[i]));
-        FORWARD(check_disjoint("l", &op->l, l_name, &op->l_in[i]));
-    }
-    FORWARD(check_disjoint("m", &op->m, l_name, &op->l_in[i]));
-    return check_disjoint("l", &op->l, m_name, &op->m_in[i]);
+static clattn_status check_pair(clattn_context *context, const struct merge_arguments *arguments,
+                                const struct merge_pair *pair, const char *first, const char *second,
+                                enum check_access access) {
+    FORWARD(check_shape(context, first, pair->first, access, arguments->result.first));
+    return check_shape(context, second, pair->second, access, arguments->result.first);
 }
 
 static clattn_status check(clattn_context *context, const clattn_op *head, struct problem *problem, bool *empty) {
     const clattn_softmax_merge_op *op = (const clattn_softmax_merge_op *)head;
-    RETURN_IF(op->count < 0, CLATTN_INVALID_ARGUMENT, "count = %d is negative", (int)op->count);
-    RETURN_IF(op->count > 0 && (op->m_in == NULL || op->l_in == NULL), CLATTN_INVALID_ARGUMENT,
-              "%s is NULL, count is %d", op->m_in == NULL ? "m_in" : "l_in", (int)op->count);
-    FORWARD(check_tensor(context, "m", &op->m, CHECK_OUTPUT));
-    FORWARD(check_shape(context, "m", &op->m, CHECK_OUTPUT, &op->m));
-    FORWARD(check_shape(context, "l", &op->l, CHECK_OUTPUT, &op->m));
-    FORWARD(check_disjoint("l", &op->l, "m", &op->m));
-    const struct merge_pair result = {&op->m, &op->l};
-    const int own = merge_own_operand(&result, op->count, op->m_in, op->l_in);
-    for (int i = 0; i < op->count; i++)
-        FORWARD(check_operand(context, op, i, i == own));
+    const struct merge_arguments arguments = {.first = "m",
+                                              .second = "l",
+                                              .result = {&op->m, &op->l},
+                                              .count = op->count,
+                                              .first_in = op->m_in,
+                                              .second_in = op->l_in,
+                                              .check_pair = check_pair};
+    FORWARD(merge_check(context, &arguments));
     problem->op = CLATTN_OP_SOFTMAX_MERGE;
     problem->dtype = problem->out_dtype = CLATTN_F32;
     problem->columns = op->count;
@@ -68,34 +56,13 @@ static clattn_status check(clattn_context *context, const clattn_op *head, struc
 
 /* ---- launch ------------------------------------------------------------------------------------------------------ */
 
-/* The whole of what a program depends on. */
-struct kind {
-    const struct operation *operation;
-    int64_t count, group;
-};
-
-static size_t group_of(const struct choice *choice) {
-    return choice->facts.max_group < 64 ? 1 : 64;
-}
-
-static clattn_status get_program(clattn_context *context, const void *user, const struct merge_step *step,
-                                 struct program **program) {
-    const size_t group = group_of(user);
-    const struct kind kind = {&operation_softmax_merge, step->operands, (int64_t)group};
-    char options[64];
-    if (memo_find(&context->memo, &kind, sizeof kind, program, sizeof *program))
-        return CLATTN_SUCCESS;
-    snprintf(options, sizeof options, "-DCOUNT=%d -DGROUP=%zu", step->operands, group);
-    const struct program_key key = {"softmax_merge.cl", "softmax_merge", options};
-    FORWARD(program_get(context, &key, program));
-    memo_keep(&context->memo, &kind, sizeof kind, program, sizeof *program);
-    return CLATTN_SUCCESS;
+static void write_options(const struct merge_kind *kind, const struct merge_step *step, char *text, size_t size) {
+    snprintf(text, size, "-DCOUNT=%d -DGROUP=%d", step->operands, (int)kind->group);
 }
 
 static struct merge merge_of(const clattn_softmax_merge_op *op, const struct problem *problem,
                              const struct choice *choice) {
     const struct merge_pair result = {&op->m, &op->l};
-    const size_t group = group_of(choice);
     return (struct merge){.count = op->count,
                           .first_in = op->m_in,
                           .second_in = op->l_in,
@@ -105,10 +72,9 @@ static struct merge merge_of(const clattn_softmax_merge_op *op, const struct pro
                           .rank = op->m.rank,
                           .rows = problem->rows,
                           .columns = 1,
-                          .group = group,
-                          .rows_per_group = group,
-                          .program = get_program,
-                          .user = choice};
+                          .kernel = "softmax_merge",
+                          .kind = {.lanes = 1, .group = merge_group(&choice->facts, 64)},
+                          .options = write_options};
 }
 
 static clattn_status prepare(clattn_context *context, const clattn_op *head, const struct problem *problem,

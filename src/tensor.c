@@ -45,3 +45,26 @@ clattn_tensor clattn_tensor_dense(cl_mem buffer, clattn_dtype dtype, int32_t ran
     }
     return tensor;
 }
+
+bool tensor_is_present(const clattn_tensor *tensor) {
+    return tensor->memory.kind != CLATTN_MEMORY_NONE;
+}
+
+bool tensor_is_empty(const clattn_tensor *tensor) {
+    for (int i = 0; i < tensor->rank; i++)
+        if (tensor->dims[i] == 0)
+            return true;
+    return false;
+}
+
+/* Guarded step by step: sizes come from callers, and a wrapped sum would accept a view that reaches far outside its
+ * buffer. */
+bool tensor_end_in_bytes(const clattn_tensor *tensor, int64_t *end) {
+    int64_t last = tensor->offset, step = 0;
+    for (int i = 0; i < tensor->rank; i++)
+        if (__builtin_mul_overflow(tensor->dims[i] - 1, tensor->strides[i], &step) ||
+            __builtin_add_overflow(last, step, &last))
+            return false;
+    return !__builtin_add_overflow(last, 1, &last) &&
+           !__builtin_mul_overflow(last, (int64_t)clattn_dtype_size(tensor->dtype), end);
+}
