@@ -5,18 +5,25 @@
 #include "tensor.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #define WORKSPACE_ALIGN 256
 
 /* ---- one tensor -------------------------------------------------------------------------------------------------- */
 
+static clattn_status check_known_dtype(const char *name, const clattn_tensor *tensor) {
+    RETURN_IF(clattn_dtype_size(tensor->dtype) == 0, CLATTN_INVALID_ARGUMENT,
+              "%s: dtype %d is unknown; known are f32 (%d), f16 (%d), bf16 (%d)", name, (int)tensor->dtype, CLATTN_F32,
+              CLATTN_F16, CLATTN_BF16);
+    return CLATTN_SUCCESS;
+}
+
 static clattn_status check_shape(const char *name, const clattn_tensor *tensor) {
     RETURN_IF(!tensor_is_present(tensor), CLATTN_INVALID_ARGUMENT, "%s is absent", name);
     RETURN_IF(tensor->memory.kind != CLATTN_MEMORY_BUFFER, CLATTN_INVALID_ARGUMENT, "%s: memory kind %d is unknown",
               name, (int)tensor->memory.kind);
-    RETURN_IF(clattn_dtype_size(tensor->dtype) == 0, CLATTN_INVALID_ARGUMENT, "%s: dtype %d is unknown", name,
-              (int)tensor->dtype);
+    FORWARD(check_known_dtype(name, tensor));
     RETURN_IF(tensor->rank < 1 || tensor->rank > CLATTN_MAX_RANK, CLATTN_INVALID_ARGUMENT,
               "%s: rank %d is not in 1..%d", name, (int)tensor->rank, CLATTN_MAX_RANK);
     RETURN_IF(tensor->offset < 0, CLATTN_INVALID_ARGUMENT, "%s: offset %" PRId64 " is negative", name, tensor->offset);
@@ -98,11 +105,16 @@ clattn_status check_dim(const char *name, const clattn_tensor *tensor, int dim, 
 }
 
 clattn_status check_dtype(const char *name, const clattn_tensor *tensor, unsigned allowed) {
-    const unsigned dtype = (unsigned)tensor->dtype;
-    RETURN_IF(clattn_dtype_size(tensor->dtype) == 0, CLATTN_INVALID_ARGUMENT, "%s: dtype %u is unknown", name, dtype);
-    RETURN_IF((allowed & (1u << dtype)) == 0, CLATTN_INVALID_ARGUMENT, "%s: dtype %s is not allowed here", name,
-              tensor_dtype_name(tensor->dtype));
-    return CLATTN_SUCCESS;
+    char names[32] = "";
+    FORWARD(check_known_dtype(name, tensor));
+    if ((allowed & (1u << (unsigned)tensor->dtype)) != 0)
+        return CLATTN_SUCCESS;
+    for (int dtype = CLATTN_F32; dtype <= CLATTN_BF16; dtype++)
+        if ((allowed & (1u << dtype)) != 0)
+            snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", names[0] != '\0' ? " or " : "",
+                     tensor_dtype_name((clattn_dtype)dtype));
+    return status_set(CLATTN_INVALID_ARGUMENT, "%s: dtype is %s, must be %s", name, tensor_dtype_name(tensor->dtype),
+                      names);
 }
 
 clattn_status check_innermost_dense(const char *name, const clattn_tensor *tensor) {

@@ -20,13 +20,18 @@ static void list_refusals(const struct device_facts *facts, const struct problem
     }
 }
 
-static void list_names(clattn_op_kind op, char *text, size_t size) {
+clattn_status choice_find(clattn_op_kind op, const char *name, const struct variant **out) {
     size_t count = 0, used = 0;
+    char names[256] = "";
     const struct variant *table = variant_table(&count);
-    text[0] = '\0';
-    for (size_t i = 0; i < count && used < size; i++)
+    *out = variant_named(op, name);
+    if (*out != NULL)
+        return CLATTN_SUCCESS;
+    for (size_t i = 0; i < count && used < sizeof names; i++)
         if (table[i].op == op)
-            used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", table[i].name);
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used > 0 ? ", " : "", table[i].name);
+    return status_set(CLATTN_INVALID_ARGUMENT, "variant: %s has no \"%.60s\"; it has %s", variant_op_name(op), name,
+                      names);
 }
 
 /* Runs the self-tests that the variant needs; false, with the facts as they then hold, where the variant cannot run. */
@@ -43,13 +48,8 @@ static bool tests_hold(clattn_context *context, const struct variant *variant, c
 
 static clattn_status take_named(clattn_context *context, const struct problem *problem, const char *name,
                                 bool run_selftest, struct choice *out) {
-    char names[256];
-    const struct variant *variant = variant_named(problem->op, name);
-    if (variant == NULL) {
-        list_names(problem->op, names, sizeof names);
-        return status_set(CLATTN_INVALID_ARGUMENT, "variant: %s has no \"%.60s\"; it has %s",
-                          variant_op_name(problem->op), name, names);
-    }
+    const struct variant *variant = NULL;
+    FORWARD(choice_find(problem->op, name, &variant));
     out->variant = variant;
     const char *reason = variant_refusal(variant, &out->facts, problem);
     if (reason == NULL && run_selftest && !tests_hold(context, variant, problem, &out->facts))

@@ -19,4 +19,7 @@ struct choice {
 clattn_status choice_make(clattn_context *context, const struct problem *problem, const clattn_launch *launch,
                           int64_t tuning_size, bool run_selftest, struct choice *out);
 
+/* The operation's row of that name; an argument error that lists the names there are. */
+clattn_status choice_find(clattn_op_kind op, const char *name, const struct variant **out);
+
 #endif

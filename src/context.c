@@ -31,10 +31,14 @@ static clattn_status read_log_level(clattn_log_level given, clattn_log_level *le
     RETURN_IF((int)given < 0 || given > CLATTN_LOG_DEBUG, CLATTN_INVALID_ARGUMENT, "options: log_level %d is unknown",
               (int)given);
     *level = given != 0 ? given : CLATTN_LOG_WARNING;
-    for (int i = 0; given == 0 && text != NULL && i < 4; i++)
+    if (given != 0 || text == NULL || text[0] == '\0')
+        return CLATTN_SUCCESS;
+    for (int i = 0; i < 4; i++) {
+        *level = (clattn_log_level)(CLATTN_LOG_ERROR + i);
         if (strcmp(text, names[i]) == 0)
-            *level = (clattn_log_level)(CLATTN_LOG_ERROR + i);
-    return CLATTN_SUCCESS;
+            return CLATTN_SUCCESS;
+    }
+    return status_set(CLATTN_INVALID_ARGUMENT, "CLATTN_LOG = \"%.60s\" is none of: error, warning, info, debug", text);
 }
 
 static clattn_status read_options(const clattn_context_options *given, clattn_context_options *options) {

@@ -167,9 +167,8 @@ clattn_status clattn_variant_question(clattn_context *context, const clattn_op *
     RETURN_IF(reason == NULL || reason_size == 0, CLATTN_INVALID_ARGUMENT, "reason is NULL or of size 0");
     reason[0] = '\0';
     FORWARD(check(context, op, (clattn_op_kind)0, &call));
-    const struct variant *row = variant_named(call.problem.op, variant);
-    RETURN_IF(row == NULL, CLATTN_INVALID_ARGUMENT, "variant: %s has no \"%.60s\"", variant_op_name(call.problem.op),
-              variant);
+    const struct variant *row = NULL;
+    FORWARD(choice_find(call.problem.op, variant, &row));
     return call.empty ? CLATTN_SUCCESS : ask(context, row, &call, reason, reason_size);
 }
 

@@ -309,6 +309,7 @@ static void missing_arguments_of_calls(void **state) {
     refused(clattn_workspace_size(device.clattn, &unknown, NULL, &bytes), "kind");
     refused(clattn_workspace_size(device.clattn, &set.gemm.head, NULL, NULL), "bytes");
     refused(clattn_variant_question(device.clattn, &set.gemm.head, NULL, reason, sizeof reason), "variant");
+    refused(clattn_variant_question(device.clattn, &set.gemm.head, "fold", reason, sizeof reason), "tiled_fma");
     refused(clattn_variant_question(device.clattn, &set.gemm.head, "no_such", reason, sizeof reason), "no_such");
     refused(clattn_variant_question(device.clattn, &set.gemm.head, "no_such", NULL, 0), "reason");
     refused(clattn_variant_choose(device.clattn, &set.gemm.head, NULL, NULL), "choice");

@@ -181,7 +181,8 @@ static void small_checks_name_their_argument(void **state) {
     assert_refused(check_dim("v", &tensor, 1, 9, "head dim"), CLATTN_INVALID_ARGUMENT,
                    "v: dims[1] = 8, must be 9 (head dim)");
     assert_int_equal(check_dtype("v", &tensor, 1u << CLATTN_F32 | 1u << CLATTN_F16), CLATTN_SUCCESS);
-    assert_refused(check_dtype("v", &tensor, 1u << CLATTN_F16), CLATTN_INVALID_ARGUMENT, "v: dtype f32");
+    assert_refused(check_dtype("v", &tensor, 1u << CLATTN_F16), CLATTN_INVALID_ARGUMENT,
+                   "v: dtype is f32, must be f16");
     tensor.dtype = (clattn_dtype)77;
     assert_refused(check_dtype("v", &tensor, ~0u), CLATTN_INVALID_ARGUMENT, "v: dtype 77");
     tensor = sound();

@@ -135,7 +135,7 @@ static void log_level_is_read(void **state) {
     } rows[] = {
         {(clattn_log_level)0, NULL, CLATTN_LOG_WARNING},      {(clattn_log_level)0, "debug", CLATTN_LOG_DEBUG},
         {(clattn_log_level)0, "error", CLATTN_LOG_ERROR},     {(clattn_log_level)0, "info", CLATTN_LOG_INFO},
-        {(clattn_log_level)0, "loud", CLATTN_LOG_WARNING},    {CLATTN_LOG_ERROR, "debug", CLATTN_LOG_ERROR},
+        {(clattn_log_level)0, "", CLATTN_LOG_WARNING},        {CLATTN_LOG_ERROR, "loud", CLATTN_LOG_ERROR},
         {(clattn_log_level)0, "warning", CLATTN_LOG_WARNING},
     };
     (void)state;
@@ -181,6 +181,10 @@ static void bad_arguments_are_named(void **state) {
     clattn_context_options_init(&options);
     options.log_level = (clattn_log_level)9;
     REFUSED(clattn_context_create(cl, device, &options, &context), "log_level 9");
+    setenv("CLATTN_LOG", "loud", 1);
+    REFUSED(clattn_context_create(cl, device, NULL, &context), "CLATTN_LOG = \"loud\" is none of: error");
+    assert_null(context);
+    unsetenv("CLATTN_LOG");
     clattn_device_info info = {0};
     clattn_statistics statistics = {0};
     context = create(NULL);

@@ -207,6 +207,8 @@ class Run(Case):
 class Misuse(Case):
     def test_wrong_usage_is_2_and_says_why(self):
         write_npy(self.path("x"), (2, 3), [0.0] * 6)
+        write_npy(self.path("y"), (3, 2), [0.0] * 6)
+        write_npy(self.path("z"), (2, 2), [0.0] * 4)
         write_npy(self.path("i"), (2, 3), [0] * 6, "<i4")
         with open(self.path("bad"), "wb") as file:
             file.write(b"\x93NUMPY\x01\x00\xff\xff{'descr': '<f4'")
@@ -217,7 +219,7 @@ class Misuse(Case):
             ("info", "--fast"): "--fast",
             ("info", "attention"): "no operation",
             ("run",): "which operation",
-            ("run", "sorting"): "sorting",
+            ("run", "sorting"): "softmax_merge gemm",
             ("run", "softmax"): "'x'",
             ("run", "softmax", "--in"): "wants a value",
             ("run", "softmax", "--in", "x"): "NAME=FILE",
@@ -231,13 +233,14 @@ class Misuse(Case):
             ("run", "softmax", "--in", x, "dtype=f8"): "f8",
             ("run", "softmax", "--in", x, "--out", f"z={out}"): "'z'",
             ("run", "softmax", "--in", x, "--out", f"y={self.path('no/folder')}"): "No such file",
-            ("run", "softmax", "--in", x, "--variant", "magic"): "magic",
+            ("run", "softmax", "--in", x, "--variant", "magic"): "three_pass",
             ("run", "attention", "--in", f"q={self.path('x')}"): "dimensions",
             ("run", "gemm", "--in", f"a={self.path('x')}", "--in", f"b={self.path('x')}"): "a",
+            ("run", "gemm", "--in", f"a={self.path('x')}", "--in", f"b={self.path('y')}", "--in", f"c={self.path('z')}"): "beta",
             ("run", "gemm", "beta=1", "--in", f"a={self.path('x')}", "--in", f"b={self.path('x')}"): "'c'",
             ("check", "--suite", "slow"): "slow",
             ("check", "--dtype", "f64"): "f64",
-            ("check", "sorting"): "sorting",
+            ("check", "sorting"): "softmax_merge gemm",
             ("bench", "--shape", "1,2"): "one operation",
             ("bench", "attention", "--shape", "1,2"): "B,HQ,HKV",
             ("bench", "attention", "--shape", "1,2,x"): "1,2,x",
@@ -259,6 +262,13 @@ class Misuse(Case):
             self.assertEqual(clattn(*words, env=no_platform).returncode, 3)
             self.assertEqual(clattn(*words, "--device", "no such device").returncode, 3)
 
+    def test_a_wrong_environment_is_2_and_says_why(self):
+        for variable, value in (("CLATTN_CAPS", "warp_drive"), ("CLATTN_LOG", "loud")):
+            for words in (("info",), ("info", "--json"), ("check", "softmax")):
+                done = clattn(*words, env={variable: value})
+                self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+                self.assertIn(value, done.stderr)
+
     def test_every_command_has_help_with_an_example(self):
         for words in ((), ("info",), ("run",), ("check",), ("bench",)):
             self.assertIn("Example", self.ok(*words, "--help"))
@@ -274,6 +284,10 @@ class Reports(Case):
             for choice in device["choices"]:
                 self.assertTrue(choice["variant"], choice)
                 self.assertTrue(all(r["reason"] for r in choice["refused"]), choice)
+                others = [r["variant"] for r in choice["refused"]] + choice["less_preferred"]
+                self.assertNotIn(choice["variant"], others)
+                if choice["op"] == "gemm":
+                    self.assertIn("clblast", [choice["variant"], *others])
         self.assertIn(said["devices"][0]["name"], self.ok("info"))
 
     def test_check_covers_every_accepted_variant(self):
@@ -288,6 +302,7 @@ class Reports(Case):
         self.assertEqual(len(said["results"]), 2)
         for result in said["results"]:
             self.assertTrue(result["ok"])
+            self.assertIsNone(result["note"])
             self.assertGreaterEqual(result["runs"], 20)
             self.assertGreaterEqual(result["peak_device_bytes"], 2 * 64 * 256 * 4)
             for key in ("max_abs", "max_rel", "median_s", "gb_s", "share", "ratio"):

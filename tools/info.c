@@ -56,14 +56,21 @@ static void describe_self_tests(cJSON *object, const struct machine *machine) {
     }
 }
 
-static void describe_refusals(cJSON *choice, const struct job *job, const struct machine *machine, const char *chosen) {
+/* The variants that were not chosen: refused with a reason, or accepted too and less preferred. */
+static void describe_others(cJSON *choice, const struct job *job, const struct machine *machine, const char *chosen) {
     cJSON *refused = cJSON_AddArrayToObject(choice, "refused");
+    cJSON *accepted = cJSON_AddArrayToObject(choice, "less_preferred");
     for (size_t i = 0; i < clattn_variant_count(job->kind->op); i++) {
         char reason[160] = "";
         const char *name = clattn_variant_name(job->kind->op, i);
         if (strcmp(name, chosen) == 0)
-            return;
-        clattn_variant_question(machine->clattn, &job->op.head, name, reason, sizeof reason);
+            continue;
+        if (clattn_variant_question(machine->clattn, &job->op.head, name, reason, sizeof reason) != CLATTN_SUCCESS)
+            snprintf(reason, sizeof reason, "%s", clattn_last_error());
+        if (!reason[0]) {
+            cJSON_AddItemToArray(accepted, cJSON_CreateString(name));
+            continue;
+        }
         cJSON *item = cJSON_CreateObject();
         cJSON_AddStringToObject(item, "variant", name);
         cJSON_AddStringToObject(item, "reason", reason);
@@ -88,7 +95,7 @@ static cJSON *describe_choice(const struct job *job, const struct machine *machi
     cJSON_AddStringToObject(choice, "name", chosen.name);
     cJSON_AddStringToObject(choice, "parameters", chosen.parameters);
     cJSON_AddStringToObject(choice, "tuning", chosen.source);
-    describe_refusals(choice, job, machine, chosen.variant);
+    describe_others(choice, job, machine, chosen.variant);
     return choice;
 }
 
@@ -112,7 +119,7 @@ static const char *type_name(cl_device_type type) {
     return type & CL_DEVICE_TYPE_GPU ? "GPU" : type & CL_DEVICE_TYPE_CPU ? "CPU" : "accelerator";
 }
 
-static cJSON *describe_entry(const struct device_entry *entry, size_t index) {
+static int describe_entry(const struct device_entry *entry, size_t index, cJSON *devices) {
     cJSON *object = cJSON_CreateObject();
     cJSON_AddNumberToObject(object, "index", (double)index);
     cJSON_AddStringToObject(object, "name", entry->name);
@@ -120,8 +127,8 @@ static cJSON *describe_entry(const struct device_entry *entry, size_t index) {
     cJSON_AddStringToObject(object, "type", type_name(entry->type));
     struct machine machine;
     clattn_device_info info = {.size = sizeof info};
-    if (machine_open_entry(entry, &machine) == EXIT_OK &&
-        clattn_context_info(machine.clattn, &info) == CLATTN_SUCCESS) {
+    const int code = machine_open_entry(entry, &machine);
+    if (code == EXIT_OK && clattn_context_info(machine.clattn, &info) == CLATTN_SUCCESS) {
         describe_device(object, &info);
         describe_self_tests(object, &machine);
         describe_choices(object, &machine);
@@ -129,7 +136,8 @@ static cJSON *describe_entry(const struct device_entry *entry, size_t index) {
         cJSON_AddStringToObject(object, "error", clattn_last_error());
     }
     machine_close(&machine);
-    return object;
+    cJSON_AddItemToArray(devices, object);
+    return code;
 }
 
 static const char *text_of(const cJSON *object, const char *key) {
@@ -143,7 +151,7 @@ static double number_of(const cJSON *object, const char *key) {
 }
 
 static void print_choice(const cJSON *choice) {
-    const cJSON *refused;
+    const cJSON *refused, *accepted, *others = cJSON_GetObjectItem(choice, "less_preferred");
     printf("    %-15s %-4s %-22s -> %s", text_of(choice, "op"), text_of(choice, "dtype"), text_of(choice, "shape"),
            *text_of(choice, "variant") ? text_of(choice, "variant") : text_of(choice, "error"));
     if (*text_of(choice, "parameters"))
@@ -152,6 +160,11 @@ static void print_choice(const cJSON *choice) {
     cJSON_ArrayForEach(refused, cJSON_GetObjectItem(choice, "refused")) {
         printf("      not %s: %s\n", text_of(refused, "variant"), text_of(refused, "reason"));
     }
+    cJSON_ArrayForEach(accepted, others) {
+        printf("%s%s", accepted == others->child ? "      less preferred: " : ", ", accepted->valuestring);
+    }
+    if (others && others->child)
+        putchar('\n');
 }
 
 static void print_device(const cJSON *device) {
@@ -191,9 +204,21 @@ static void print_json(const cJSON *root) {
     cJSON_free(text);
 }
 
+/* A wrong setting of the environment is the user's mistake, and true of every device; a device that cannot be used is
+ * something to show. */
+static int describe_entries(const struct device_entry *wanted, cJSON *devices) {
+    struct device_entry entries[MACHINE_MAX_DEVICES];
+    const size_t count = machine_list(entries);
+    for (size_t i = 0; i < count; i++)
+        if (!wanted->device || wanted->device == entries[i].device)
+            if (describe_entry(&entries[i], i, devices) == EXIT_USAGE)
+                return EXIT_USAGE;
+    return count ? EXIT_OK : complain(EXIT_UNSUPPORTED, "there is no OpenCL device");
+}
+
 int command_info(int argc, char **argv) {
     struct arguments arguments;
-    struct device_entry entries[MACHINE_MAX_DEVICES], wanted = {.device = NULL};
+    struct device_entry wanted = {.device = NULL};
     FORWARD(arguments_parse(argc, argv, "json device", &arguments));
     if (arguments.help)
         return fputs(help, stdout), EXIT_OK;
@@ -201,18 +226,15 @@ int command_info(int argc, char **argv) {
         return complain(EXIT_USAGE, "takes no operation and no settings");
     if (arguments.device)
         FORWARD(machine_find(arguments.device, &wanted));
-    const size_t count = machine_list(entries);
     cJSON *root = cJSON_CreateObject();
     cJSON_AddStringToObject(root, "version", clattn_version());
     cJSON *devices = cJSON_AddArrayToObject(root, "devices");
-    for (size_t i = 0; i < count; i++)
-        if (!wanted.device || wanted.device == entries[i].device)
-            cJSON_AddItemToArray(devices, describe_entry(&entries[i], i));
+    const int code = describe_entries(&wanted, devices);
     const cJSON *device;
-    if (arguments.json)
+    if (code != EXIT_USAGE && arguments.json)
         print_json(root);
-    else
+    else if (code != EXIT_USAGE)
         cJSON_ArrayForEach(device, devices) print_device(device);
     cJSON_Delete(root);
-    return count ? EXIT_OK : complain(EXIT_UNSUPPORTED, "there is no OpenCL device");
+    return code;
 }

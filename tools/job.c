@@ -21,6 +21,13 @@ const struct job_kind *job_kind_named(const char *name) {
     return NULL;
 }
 
+int job_complain_unknown(const char *name) {
+    char names[256] = "";
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        snprintf(names + strlen(names), sizeof names - strlen(names), " %s", kinds[i]->name);
+    return complain(EXIT_USAGE, "no operation '%s'; there are:%s", name, names);
+}
+
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
 void job_start(struct job *job, const struct job_kind *kind) {

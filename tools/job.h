@@ -88,6 +88,8 @@ extern const struct job_kind job_attention, job_attention_merge, job_softmax, jo
 /* NULL past the last. */
 const struct job_kind *job_kind_at(size_t index);
 const struct job_kind *job_kind_named(const char *name);
+/* Says which operations there are. */
+int job_complain_unknown(const char *name);
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 

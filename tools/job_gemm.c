@@ -20,17 +20,19 @@ static int generate(struct job *job, const struct job_shape *shape, struct setti
     return job_add_random(job, "b", shape, rank, b + (3 - rank));
 }
 
-static int take_settings(clattn_gemm_op *op, struct settings *settings) {
+static int take_settings(clattn_gemm_op *op, struct settings *settings, bool *has_beta) {
     FORWARD(settings_flag(settings, "transpose_a", &op->transpose_a));
     FORWARD(settings_flag(settings, "transpose_b", &op->transpose_b));
     FORWARD(settings_real(settings, "alpha", &op->alpha, NULL));
-    return settings_real(settings, "beta", &op->beta, NULL);
+    return settings_real(settings, "beta", &op->beta, has_beta);
 }
 
 /* A c that is given is read (beta) and overwritten; else it is made. */
-static int arrange_c(struct job *job, const clattn_gemm_op *op, struct settings *settings) {
+static int arrange_c(struct job *job, const clattn_gemm_op *op, bool has_beta, struct settings *settings) {
     struct job_tensor *c = job_find(job, "c");
     if (c) {
+        if (!has_beta)
+            return complain(EXIT_USAGE, "a tensor 'c' wants beta=: without it c would not be read");
         c->output = true;
         return job_require(job, "c", job_find(job, "a")->host.rank);
     }
@@ -52,9 +54,10 @@ static int arrange(struct job *job, struct settings *settings) {
     FORWARD(job_require(job, "b", job_find(job, "a")->host.rank));
     if (job_find(job, "a")->host.rank < 2)
         return complain(EXIT_USAGE, "a: 1 dimension, want 2 to %d", CLATTN_MAX_RANK);
+    bool has_beta = false;
     clattn_gemm_init(&job->op.gemm);
-    FORWARD(take_settings(&job->op.gemm, settings));
-    return arrange_c(job, &job->op.gemm, settings);
+    FORWARD(take_settings(&job->op.gemm, settings, &has_beta));
+    return arrange_c(job, &job->op.gemm, has_beta, settings);
 }
 
 static void bind(struct job *job) {

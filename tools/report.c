@@ -143,6 +143,13 @@ static void add_number(cJSON *object, const char *key, double value, bool known)
         cJSON_AddNullToObject(object, key);
 }
 
+static void add_text(cJSON *object, const char *key, const char *text) {
+    if (text[0])
+        cJSON_AddStringToObject(object, key, text);
+    else
+        cJSON_AddNullToObject(object, key);
+}
+
 static cJSON *result_json(const struct result *r) {
     cJSON *object = cJSON_CreateObject();
     cJSON_AddStringToObject(object, "op", r->op);
@@ -165,8 +172,7 @@ static cJSON *result_json(const struct result *r) {
     cJSON_AddNumberToObject(object, "runs", r->runs);
     cJSON_AddNumberToObject(object, "calls", r->calls);
     cJSON_AddBoolToObject(object, "ok", !r->checked || r->errors.ok);
-    if (r->errors.why[0] || r->note[0])
-        cJSON_AddStringToObject(object, "note", r->errors.why[0] ? r->errors.why : r->note);
+    add_text(object, "note", r->errors.why[0] ? r->errors.why : r->note);
     return object;
 }
 

@@ -113,6 +113,8 @@ static void add_errors(cJSON *root, const struct errors *errors, size_t rows) {
     cJSON_AddBoolToObject(object, "ok", errors->ok);
     if (errors->why[0])
         cJSON_AddStringToObject(object, "note", errors->why);
+    else
+        cJSON_AddNullToObject(object, "note");
 }
 
 static void add_outputs(cJSON *root, const struct job *job) {
@@ -195,7 +197,7 @@ int command_run(int argc, char **argv) {
         return complain(EXIT_USAGE, arguments.word_count ? "takes one operation" : "which operation?");
     const struct job_kind *kind = job_kind_named(arguments.words[0]);
     if (!kind)
-        return complain(EXIT_USAGE, "no operation '%s'", arguments.words[0]);
+        return job_complain_unknown(arguments.words[0]);
     struct machine machine;
     struct job job;
     job_start(&job, kind);

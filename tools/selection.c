@@ -21,7 +21,7 @@ int selection_take(const struct arguments *arguments, const char *default_dtype,
     for (size_t i = 0; i < arguments->word_count; i++) {
         out->kinds[i] = job_kind_named(arguments->words[i]);
         if (!out->kinds[i])
-            return complain(EXIT_USAGE, "no operation '%s'", arguments->words[i]);
+            return job_complain_unknown(arguments->words[i]);
         out->kind_count++;
     }
     int64_t seed = 1;
