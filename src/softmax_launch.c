@@ -41,6 +41,16 @@ struct kind {
     struct softmax_plan plan; /* without the cut */
 };
 
+/* One program for all that a step does not look at: states of chunks are the same for every function. */
+static void drop_unread(struct kind *kind) {
+    if (kind->step == &partial) {
+        kind->function = kind->empty_zero = 0;
+        kind->y_dtype = CLATTN_F32;
+    }
+    if (kind->function == CLATTN_LOG_SUM_EXP || kind->function == CLATTN_SOFTMAX_STATE)
+        kind->empty_zero = 0;
+}
+
 static struct kind kind_of(const struct softmax_job *job, int number) {
     struct kind kind;
     memset(&kind, 0, sizeof kind); /* padding too: it is compared byte by byte */
@@ -55,6 +65,7 @@ static struct kind kind_of(const struct softmax_job *job, int number) {
     kind.dense = job->rows.dense;
     memcpy(&kind.plan, &job->plan, sizeof kind.plan);
     kind.plan.chunk = kind.plan.splits = 0;
+    drop_unread(&kind);
     return kind;
 }
 

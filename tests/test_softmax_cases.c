@@ -63,10 +63,11 @@ static struct softmax_problem special_rows(int64_t columns) {
     return problem;
 }
 
+/* The shortest, which no vector fits, by softmax alone: the others have programs in common with other tests. */
 static void nan_and_infinities(void **state) {
-    static const int64_t lengths[] = {3, 1027};
+    static const int64_t lengths[] = {3, 300, 1027};
     (void)state;
-    for (int l = 0; l < 2; l++) {
+    for (int l = 0; l < 3; l++) {
         struct softmax_problem problem = special_rows(lengths[l]);
         for (int f = CLATTN_SOFTMAX; f <= CLATTN_SOFTMAX_STATE; f++)
             for (int empty = CLATTN_EMPTY_ROWS_NAN; empty <= CLATTN_EMPTY_ROWS_ZERO; empty++) {
@@ -75,14 +76,16 @@ static void nan_and_infinities(void **state) {
                 problem.function = (clattn_softmax_function)f;
                 problem.empty_rows = (clattn_empty_rows)empty;
                 const bool first = f == CLATTN_SOFTMAX && empty == CLATTN_EMPTY_ROWS_NAN;
-                softmax_check(&problem, l == 0                    ? CHOSEN_WAY
+                if (l == 0 && !first)
+                    continue;
+                softmax_check(&problem, l < 2                     ? CHOSEN_WAY
                                         : first                   ? EVERY_WAY
                                         : f == CLATTN_LOG_SOFTMAX ? EVERY_VARIANT
                                                                   : CHOSEN_WAY);
             }
         problem.function = CLATTN_SOFTMAX;
         problem.empty_rows = CLATTN_EMPTY_ROWS_NAN;
-        for (int dtype = CLATTN_F16; dtype <= CLATTN_BF16; dtype++) {
+        for (int dtype = CLATTN_F16; l > 0 && dtype <= CLATTN_BF16; dtype++) {
             softmax_set_dtypes(&problem, (clattn_dtype)dtype, (clattn_dtype)dtype);
             softmax_check_way(&problem, chosen);
         }

@@ -53,7 +53,8 @@ build
 for layer in 0 1 2 3 4 5; do
     encoder_layer "$layer"
 done
-say "the devices, and what clattn would run on them"
+say "the devices, and what clattn would run on them (first each device's self-tests: some seconds)"
 clattn info
-say "unfused, host-tiled and fused attention: time, memory and errors"
+say "unfused, host-tiled and fused attention: time, memory and errors. The table comes when all is measured and checked"
+say "against the oracle, which takes seconds on a GPU and one to seven minutes on a processor"
 clattn bench attention --suite seeds "${device[@]}"
