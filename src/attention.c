@@ -127,6 +127,7 @@ static clattn_status check(clattn_context *context, const clattn_op *head, struc
     problem->writes_lse = op->lse.memory.kind != CLATTN_MEMORY_NONE;
     problem->aligned =
         check_aligned(&op->q, ROW_ALIGN) && check_aligned(&op->k, ROW_ALIGN) && check_aligned(&op->v, ROW_ALIGN);
+    attention_pipelined_survey(op, problem);
     *empty = problem->batch == 0 || problem->heads == 0 || problem->nq == 0 ||
              (problem->value_dim == 0 && !problem->writes_lse);
     return CLATTN_SUCCESS;
@@ -140,8 +141,14 @@ static bool is_unfused(const struct choice *choice) {
     return choice->variant->schedule == SCHEDULE_UNFUSED;
 }
 
+static bool is_pipelined(const struct choice *choice) {
+    return choice->variant->schedule == SCHEDULE_PIPELINED;
+}
+
 static clattn_status plan(clattn_context *context, const clattn_op *op, const struct problem *problem,
                           bool run_selftest, struct choice *choice) {
+    if (is_pipelined(choice))
+        return attention_pipelined_plan(problem, choice);
     return is_unfused(choice)
                ? attention_unfused_plan(context, (const clattn_attention_op *)op, problem, run_selftest, choice)
                : attention_forward_plan(context, problem, choice);
@@ -150,12 +157,14 @@ static clattn_status plan(clattn_context *context, const clattn_op *op, const st
 static clattn_status workspace(clattn_context *context, const clattn_op *op, const struct problem *problem,
                                const struct choice *choice, size_t *bytes) {
     (void)context, (void)op;
-    *bytes = 0;
+    *bytes = is_pipelined(choice) ? attention_pipelined_workspace(choice) : 0;
     return is_unfused(choice) ? attention_unfused_workspace(problem, choice, bytes) : CLATTN_SUCCESS;
 }
 
 static clattn_status prepare(clattn_context *context, const clattn_op *op, const struct problem *problem,
                              const struct choice *choice) {
+    if (is_pipelined(choice))
+        return attention_pipelined_prepare(context, problem, choice);
     return is_unfused(choice) ? attention_unfused_prepare(context, (const clattn_attention_op *)op, problem, choice)
                               : attention_forward_prepare(context, problem, choice);
 }
@@ -163,6 +172,8 @@ static clattn_status prepare(clattn_context *context, const clattn_op *op, const
 static clattn_status enqueue(clattn_context *context, const clattn_op *op, const struct problem *problem,
                              const struct choice *choice, const clattn_launch *launch) {
     const clattn_attention_op *attention = (const clattn_attention_op *)op;
+    if (is_pipelined(choice))
+        return attention_pipelined_enqueue(context, attention, problem, choice, launch);
     return is_unfused(choice) ? attention_unfused_enqueue(context, attention, problem, choice, launch)
                               : attention_forward_enqueue(context, attention, problem, choice, launch);
 }
@@ -182,7 +193,10 @@ static void describe(const struct problem *problem, const struct choice *choice,
                               tensor_dtype_name(problem->dtype), dims, problem->causal ? "_causal" : "");
     if (is_unfused(choice) || used < 0 || (size_t)used >= size)
         return;
-    attention_forward_blocks(problem, choice, &queries, &keys);
+    if (is_pipelined(choice))
+        attention_pipelined_blocks(choice, &queries, &keys);
+    else
+        attention_forward_blocks(problem, choice, &queries, &keys);
     snprintf(name + used, size - (size_t)used, "__%s_%dx%d", variant_backend_name(choice->variant->backend), queries,
              keys);
 }

@@ -1,5 +1,5 @@
 /* What the files of attention share: the front-end (attention.c), the fused and two-pass schedules
- * (attention_forward.c) and the standard three steps (attention_unfused.c). */
+ * (attention_forward.c), the pipelined one (attention_pipelined.c) and the standard three steps (attention_unfused.c). */
 #ifndef CLATTN_ATTENTION_H
 #define CLATTN_ATTENTION_H
 
@@ -20,6 +20,18 @@ clattn_status attention_forward_enqueue(clattn_context *context, const clattn_at
 
 /* Queries and keys of a block, for names: "64x32". */
 void attention_forward_blocks(const struct problem *problem, const struct choice *choice, int *queries, int *keys);
+
+/* A pipeline inside persistent work-groups. survey() fills in what only this schedule asks of a
+ * problem. */
+void attention_pipelined_survey(const clattn_attention_op *op, struct problem *problem);
+clattn_status attention_pipelined_plan(const struct problem *problem, struct choice *choice);
+size_t attention_pipelined_workspace(const struct choice *choice);
+clattn_status attention_pipelined_prepare(clattn_context *context, const struct problem *problem,
+                                          const struct choice *choice);
+clattn_status attention_pipelined_enqueue(clattn_context *context, const clattn_attention_op *op,
+                                          const struct problem *problem, const struct choice *choice,
+                                          const clattn_launch *launch);
+void attention_pipelined_blocks(const struct choice *choice, int *queries, int *keys);
 
 /* Scores, softmax and values as three steps; scores lie in the workspace. */
 /* Refuses what one of the steps could not run. */

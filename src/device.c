@@ -10,10 +10,8 @@
 #include <string.h>
 
 static const char *const capability_names[CAP_COUNT] = {
-    [CAP_SUBGROUP_SHUFFLE] = "shuffle",
-    [CAP_HALF_TYPE] = "half",
-    [CAP_CPU] = "cpu",
-    [CAP_NVIDIA_MMA] = "nvidia_mma",
+    [CAP_SUBGROUP_SHUFFLE] = "shuffle",  [CAP_HALF_TYPE] = "half", [CAP_CPU] = "cpu", [CAP_NVIDIA_MMA] = "nvidia_mma",
+    [CAP_NVIDIA_WGMMA] = "nvidia_wgmma",
 };
 
 const char *device_capability_name(enum device_capability cap) {
@@ -120,9 +118,10 @@ static clattn_status capability_bits(const char *word, size_t length, uint64_t *
             return CLATTN_SUCCESS;
         }
     }
-    return status_set(CLATTN_INVALID_ARGUMENT,
-                      "capabilities: unknown name \"%.*s\" (known: all, none, shuffle, half, cpu, nvidia_mma)",
-                      (int)length, word);
+    return status_set(
+        CLATTN_INVALID_ARGUMENT,
+        "capabilities: unknown name \"%.*s\" (known: all, none, shuffle, half, cpu, nvidia_mma, nvidia_wgmma)",
+        (int)length, word);
 }
 
 /* A list that opens with "-name" takes away from all; any other is built up from nothing. */

@@ -37,6 +37,8 @@ void device_nvidia(cl_device_id device, struct device_facts *facts) {
     facts->caps |= CAP_BIT(CAP_SUBGROUP_SHUFFLE); /* the compiler refuses to load a half in OpenCL C 1.2 */
     if (major >= 8)
         facts->caps |= CAP_BIT(CAP_NVIDIA_MMA);
+    if (major == 9 && minor == 0) /* these instructions exist on this architecture alone, not on later ones */
+        facts->caps |= CAP_BIT(CAP_NVIDIA_WGMMA);
     for (size_t i = 0; i < sizeof static_local_memory / sizeof static_local_memory[0]; i++)
         if (static_local_memory[i].capability == major * 10 + minor)
             facts->local_memory = static_local_memory[i].bytes;

@@ -2,6 +2,7 @@
  * answer is exact and the comparison needs no tolerance. */
 #include "selftest_trials.h"
 #include "half.h"
+#include "pipeline_size.h"
 #include "selftest_tile.h"
 
 #include <stdio.h>
@@ -152,6 +153,63 @@ static bool mma_holds(const struct device_facts *facts, size_t items, const void
 /* Sizes of buffers, above what mma_shape() needs: A 32 x 32, BT 32 x 32, V 32 x 32. */
 enum { MMA_IN = 3 * 32 * 32 * 2, MMA_OUT = (2 * 32 * 32 + 2 * 32 + 1) * 4 };
 
+/* ---- pipeline: what attention's is made of ------------------------------------------------------------------------ */
+
+/* As cl/selftest_pipeline.cl has it: 64 rows a group, 64 columns, 64 steps. */
+static struct tile_shape pipeline_tile(void) {
+    return (struct tile_shape){.groups = 2, .m = 64, .n = 32, .k = 32};
+}
+
+static struct pipeline_shape pipeline_trial(void) {
+    const struct parameters parameters = {.count = 3, .item = {{"groups", 2}, {"block_keys", 64}, {"stages", 1}}};
+    return pipeline_shape_of(&parameters);
+}
+
+static size_t pipeline_trial_items(const struct device_facts *facts, size_t limit) {
+    (void)facts, (void)limit; /* the kernel requires its size */
+    const struct pipeline_shape shape = pipeline_trial();
+    return pipeline_items(&shape);
+}
+
+static void write_pipeline_options(clattn_dtype dtype, char *text, size_t size) {
+    char pipeline[320];
+    const struct pipeline_shape shape = pipeline_trial();
+    pipeline_options(&shape, pipeline, sizeof pipeline);
+    snprintf(text, size, "%s -DELEMENT=%d -DOUT_ELEMENT=%d -DHEAD_DIM=64 -DVALUE_DIM=64 -DCAUSAL=1 -DOUT_ALIGNED=1",
+             pipeline, (int)dtype, (int)dtype);
+}
+
+static void pipeline_options_f16(const struct device_facts *facts, char *text, size_t size) {
+    (void)facts;
+    write_pipeline_options(CLATTN_F16, text, size);
+}
+
+static void pipeline_options_bf16(const struct device_facts *facts, char *text, size_t size) {
+    (void)facts;
+    write_pipeline_options(CLATTN_BF16, text, size);
+}
+
+static void pipeline_fill_f16(const struct device_facts *facts, void *in) {
+    const struct tile_shape tile = pipeline_tile();
+    (void)facts;
+    selftest_tile_fill(&tile, CLATTN_F16, in);
+}
+
+static void pipeline_fill_bf16(const struct device_facts *facts, void *in) {
+    const struct tile_shape tile = pipeline_tile();
+    (void)facts;
+    selftest_tile_fill(&tile, CLATTN_BF16, in);
+}
+
+static bool pipeline_holds(const struct device_facts *facts, size_t items, const void *in, const void *out) {
+    const struct tile_shape tile = pipeline_tile();
+    (void)facts, (void)items, (void)in;
+    return selftest_tile_holds(&tile, out);
+}
+
+/* A 128 x 64, BT and V 64 x 64; sums, and room for three maps behind them. */
+enum { PIPELINE_IN = 256 * 64 * 2, PIPELINE_OUT = (2 * 128 * 64 + 2 * 128 + 1) * 4 + 1024 };
+
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
 static const struct selftest_trial trials[] = {
@@ -163,6 +221,10 @@ static const struct selftest_trial trials[] = {
      mma_holds},
     {CAP_NVIDIA_MMA, "selftest_tile.cl", "selftest_tile", MMA_IN, MMA_OUT, 1, mma_items, mma_options_bf16,
      mma_fill_bf16, mma_holds},
+    {CAP_NVIDIA_WGMMA, "selftest_pipeline.cl", "selftest_pipeline", PIPELINE_IN, PIPELINE_OUT, 1, pipeline_trial_items,
+     pipeline_options_f16, pipeline_fill_f16, pipeline_holds},
+    {CAP_NVIDIA_WGMMA, "selftest_pipeline.cl", "selftest_pipeline", PIPELINE_IN, PIPELINE_OUT, 1, pipeline_trial_items,
+     pipeline_options_bf16, pipeline_fill_bf16, pipeline_holds},
 };
 
 const struct selftest_trial *selftest_trial_next(enum device_capability cap, const struct selftest_trial *after) {

@@ -2,6 +2,7 @@
  * file that is no JSON is dropped whole, a row that breaks a rule is dropped alone, and both are told to the log. */
 #include "tuning.h"
 #include "os.h"
+#include "pipeline_size.h"
 #include "source.h"
 #include "status.h"
 #include "tensor.h"
@@ -32,6 +33,8 @@ struct tuning {
 
 const char *tuning_refusal(const struct variant *variant, const struct parameters *parameters) {
     const char *range = parameters_refusal(parameters);
+    if (range == NULL && variant->schedule == SCHEDULE_PIPELINED)
+        return pipeline_refusal(parameters);
     return range != NULL ? range : tile_shape_refusal(variant->backend, variant->op, parameters);
 }
 

@@ -17,6 +17,20 @@ static const char *accepts_narrow_operands(const struct device_facts *facts, con
     return problem->dtype == CLATTN_F32 ? "The matrix unit takes fp16 and bf16 operands only." : NULL;
 }
 
+static const char *accepts_attention_pipelined(const struct device_facts *facts, const struct problem *problem) {
+    (void)facts;
+    if (problem->dtype == CLATTN_F32)
+        return "The matrix unit takes fp16 and bf16 operands only.";
+    if (problem->head_dim % 16 != 0 || problem->value_dim % 16 != 0 || problem->value_dim == 0)
+        return "The pipeline takes head dims that are multiples of 16.";
+    if (!problem->copyable)
+        return "The copy engine takes rows, heads and batches that start at multiples of 16 bytes, apart from each "
+               "other.";
+    if (problem->nk == 0)
+        return "Without keys there is nothing to copy.";
+    return problem->positive_scale ? NULL : "The pipeline takes the maximum before the scale, which must be positive.";
+}
+
 /* Scores are fp32; true where their matrix alone is more than one buffer can hold. */
 static bool scores_exceed_allocation(const struct device_facts *facts, const struct problem *problem) {
     uint64_t bytes = sizeof(float);
@@ -115,6 +129,7 @@ static const char *accepts_gemm_clblast(const struct device_facts *facts, const 
 #define HALF CAP_BIT(CAP_HALF_TYPE)
 #define CPU CAP_BIT(CAP_CPU)
 #define NVIDIA_MMA CAP_BIT(CAP_NVIDIA_MMA)
+#define NVIDIA_WGMMA CAP_BIT(CAP_NVIDIA_WGMMA)
 
 static const struct variant table[] = {
 #define VARIANT(op, name, schedule, backend, needs, uses, accepts) \
@@ -133,6 +148,7 @@ static const char *const missing[CAP_COUNT] = {
     [CAP_HALF_TYPE] = "The device has no half type, or it is masked or failed its self-test.",
     [CAP_CPU] = "The device is no CPU, or its being one is masked.",
     [CAP_NVIDIA_MMA] = "The device has no mma.sync matrix unit, or it is masked or failed its self-test.",
+    [CAP_NVIDIA_WGMMA] = "The device has no wgmma matrix unit, or it is masked or failed its self-test.",
 };
 
 const char *variant_refusal(const struct variant *variant, const struct device_facts *facts,
@@ -182,6 +198,8 @@ const char *variant_backend_name(enum backend backend) {
         return "cpu_vector";
     case BACKEND_NVIDIA_MMA:
         return "nvidia_mma";
+    case BACKEND_NVIDIA_WGMMA:
+        return "nvidia_wgmma";
     case BACKEND_ANY:
         return "any";
     case BACKEND_CLBLAST:

@@ -14,9 +14,11 @@ struct problem {
     /* attention */
     int64_t batch, heads, kv_heads, nq, nk, head_dim, value_dim;
     bool causal, writes_lse;
-    bool zero_scale;
+    bool zero_scale, positive_scale;
     /* every row of every tensor starts at a multiple of 16 bytes */
     bool aligned;
+    bool out_aligned; /* the same of the output alone */
+    bool copyable;    /* the inputs suit a copy engine: aligned, with strides above 0 and not beyond its range */
     /* softmax: rows x columns along the axis; gemm: batch x (m,n,k) */
     int softmax_function;
     int64_t rows, columns;
@@ -36,6 +38,7 @@ enum schedule {
     SCHEDULE_FUSED,
     SCHEDULE_TWO_PASS,
     SCHEDULE_UNFUSED,
+    SCHEDULE_PIPELINED,
     SCHEDULE_SUBGROUP,
     SCHEDULE_GROUP,
     SCHEDULE_SPLIT,
@@ -46,7 +49,14 @@ enum schedule {
     SCHEDULE_LIBRARY
 };
 
-enum backend { BACKEND_FMA, BACKEND_CPU_VECTOR, BACKEND_NVIDIA_MMA, BACKEND_ANY, BACKEND_CLBLAST };
+enum backend {
+    BACKEND_FMA,
+    BACKEND_CPU_VECTOR,
+    BACKEND_NVIDIA_MMA,
+    BACKEND_NVIDIA_WGMMA,
+    BACKEND_ANY,
+    BACKEND_CLBLAST
+};
 
 struct variant {
     const char *name; /* "fused_fma" */

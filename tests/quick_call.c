@@ -47,6 +47,22 @@ static void drop(const clattn_tensor *tensor) {
         clReleaseMemObject(tensor->memory.as.buffer);
 }
 
+/* Runs the call with as much workspace as it asks for. */
+static clattn_status call_with_workspace(cl_context context, clattn_context *clattn, const clattn_attention_op *op,
+                                         clattn_launch *launch) {
+    size_t bytes = 0;
+    cl_int code = CL_SUCCESS;
+    const clattn_status asked = clattn_workspace_size(clattn, &op->head, launch, &bytes);
+    if (asked != CLATTN_SUCCESS)
+        return asked;
+    launch->workspace.size = bytes;
+    launch->workspace.buffer = bytes ? clCreateBuffer(context, CL_MEM_READ_WRITE, bytes, NULL, &code) : NULL;
+    const clattn_status status = code == CL_SUCCESS ? clattn_attention(clattn, op, launch) : CLATTN_OPENCL_ERROR;
+    if (launch->workspace.buffer)
+        clReleaseMemObject(launch->workspace.buffer);
+    return status;
+}
+
 struct quick_result quick_run(cl_context context, cl_command_queue queue, clattn_context *clattn,
                               const struct quick_call *call) {
     struct quick_result result = {.status = CLATTN_OPENCL_ERROR};
@@ -62,7 +78,7 @@ struct quick_result quick_run(cl_context context, cl_command_queue queue, clattn
     op.o = make(context, call->dtype, QUICK_QUERIES, call->head_dim, 0, &code[3]);
     op.causal = call->causal;
     if (code[0] == CL_SUCCESS && code[1] == CL_SUCCESS && code[2] == CL_SUCCESS && code[3] == CL_SUCCESS)
-        result.status = clattn_attention(clattn, &op, &launch);
+        result.status = call_with_workspace(context, clattn, &op, &launch);
     const size_t bytes = (size_t)(QUICK_QUERIES * call->head_dim) * clattn_dtype_size(call->dtype);
     if (result.status == CLATTN_SUCCESS &&
         clEnqueueReadBuffer(queue, op.o.memory.as.buffer, CL_TRUE, 0, bytes, host, 0, NULL, NULL) != CL_SUCCESS)

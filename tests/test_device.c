@@ -15,6 +15,7 @@
 #define HALF CAP_BIT(CAP_HALF_TYPE)
 #define CPU CAP_BIT(CAP_CPU)
 #define MMA CAP_BIT(CAP_NVIDIA_MMA)
+#define WGMMA CAP_BIT(CAP_NVIDIA_WGMMA)
 
 static const cl_uint one = 1, two = 2, three = 3, five = 5, six = 6, seven = 7, eight = 8, nine = 9, twelve = 12,
                      zero = 0;
@@ -78,7 +79,7 @@ static const char nv[] = "cl_khr_icd cl_nv_device_attribute_query cl_nv_pragma_u
 static void nvidia_devices(void **state) {
     const struct expectation rows[] = {
         {CL_DEVICE_TYPE_GPU, "NVIDIA H200", "NVIDIA Corporation", "OpenCL 3.0 CUDA", nv, WARP(nine, zero), "H200",
-         "sm_90", VENDOR_NVIDIA, SHUFFLE | MMA, SUBGROUP_NVIDIA, 32, "-w", true},
+         "sm_90", VENDOR_NVIDIA, SHUFFLE | MMA | WGMMA, SUBGROUP_NVIDIA, 32, "-w", true},
         {CL_DEVICE_TYPE_GPU, "NVIDIA GeForce RTX 3090", "NVIDIA Corporation", "OpenCL 3.0 CUDA", nv, WARP(eight, six),
          "GeForce RTX 3090", "sm_86", VENDOR_NVIDIA, SHUFFLE | MMA, SUBGROUP_NVIDIA, 32, "-w", true},
         {CL_DEVICE_TYPE_GPU, "Tesla V100-SXM2-16GB", "NVIDIA Corporation", "OpenCL 1.2 CUDA", nv, WARP(seven, zero),
@@ -237,21 +238,22 @@ static void mask_only_lowers(void **state) {
         const char *mask;
         uint64_t caps;
     } rows[] = {
-        {NULL, SHUFFLE | HALF | MMA},
-        {"", SHUFFLE | HALF | MMA},
-        {"all", SHUFFLE | HALF | MMA},
+        {NULL, SHUFFLE | HALF | MMA | WGMMA},
+        {"", SHUFFLE | HALF | MMA | WGMMA},
+        {"all", SHUFFLE | HALF | MMA | WGMMA},
         {"none", 0},
-        {"all,-shuffle", HALF | MMA},
-        {"-shuffle", HALF | MMA},
-        {"all,-shuffle,-nvidia_mma", HALF},
+        {"all,-shuffle", HALF | MMA | WGMMA},
+        {"-shuffle", HALF | MMA | WGMMA},
+        {"all,-shuffle,-nvidia_mma", HALF | WGMMA},
+        {"nvidia_wgmma", WGMMA},
         {"shuffle,half", SHUFFLE | HALF},
         {"half", HALF},
         {"none,half", HALF},
         {"cpu", 0},
         {"half,-half", 0},
         {"all,-all", 0},
-        {"all,", SHUFFLE | HALF | MMA},
-        {"cpu,all", SHUFFLE | HALF | MMA},
+        {"all,", SHUFFLE | HALF | MMA | WGMMA},
+        {"cpu,all", SHUFFLE | HALF | MMA | WGMMA},
     };
     (void)state;
     fake_device[0].extensions = "cl_nv_device_attribute_query cl_khr_fp16";
@@ -298,6 +300,7 @@ static void names_of_everything(void **state) {
     (void)state;
     assert_string_equal(device_capability_name(CAP_SUBGROUP_SHUFFLE), "shuffle");
     assert_string_equal(device_capability_name(CAP_NVIDIA_MMA), "nvidia_mma");
+    assert_string_equal(device_capability_name(CAP_NVIDIA_WGMMA), "nvidia_wgmma");
     assert_string_equal(device_capability_name(CAP_COUNT), "unknown");
     assert_string_equal(device_vendor_name(VENDOR_NVIDIA), "nvidia");
     assert_string_equal(device_vendor_name(VENDOR_OTHER), "other");

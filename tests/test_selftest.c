@@ -162,7 +162,7 @@ static void a_wrong_device_is_demoted(void **state) {
     assert_int_equal(facts.subgroup, SUBGROUP_LOCAL);
     assert_int_equal(clattn_context_info(context, &info), CLATTN_SUCCESS);
     assert_string_equal(info.subgroup_backend, "local");
-    assert_string_equal(info.capabilities, "half,nvidia_mma");
+    assert_string_equal(info.capabilities, "half,nvidia_mma,nvidia_wgmma");
     clattn_context_release(&context);
 }
 
@@ -323,6 +323,32 @@ static void a_failed_capability_gives_the_next_variant(void **state) {
     clattn_context_release(&context);
 }
 
+/* The fake's binaries are no assembly text: programs that have to be retargeted fail to build, and what is left is used.
+ */
+static void a_driver_that_cannot_be_retargeted_gives_the_next_variant(void **state) {
+    const struct problem problem = {.op = CLATTN_OP_ATTENTION,
+                                    .dtype = CLATTN_F16,
+                                    .out_dtype = CLATTN_F16,
+                                    .head_dim = 64,
+                                    .value_dim = 64,
+                                    .nq = 64,
+                                    .nk = 64,
+                                    .aligned = true,
+                                    .copyable = true,
+                                    .positive_scale = true};
+    struct choice choice;
+    (void)state;
+    clattn_context *context = open_context(false);
+    assert_int_equal(choice_make(context, &problem, NULL, 64, false, &choice), CLATTN_SUCCESS);
+    assert_string_equal(choice.variant->name, "fused_nvidia_wgmma");
+    assert_false(selftest_passes(context, CAP_BIT(CAP_NVIDIA_WGMMA)));
+    assert_int_equal(warnings, 1);
+    assert_string_equal(verdict(context, CAP_NVIDIA_WGMMA, 0), "failed");
+    assert_int_equal(choice_make(context, &problem, NULL, 64, false, &choice), CLATTN_SUCCESS);
+    assert_string_equal(choice.variant->name, "fused_nvidia_mma");
+    clattn_context_release(&context);
+}
+
 static void callers_may_force_and_override(void **state) {
     struct choice choice;
     clattn_launch launch = {.variant = "three_pass"};
@@ -393,6 +419,7 @@ int main(void) {
         TEST(any_call_may_fail),
         TEST(a_choice_tests_what_its_kernels_use),
         TEST(a_failed_capability_gives_the_next_variant),
+        TEST(a_driver_that_cannot_be_retargeted_gives_the_next_variant),
         TEST(callers_may_force_and_override),
         TEST(threads_share_one_test),
     };

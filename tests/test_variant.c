@@ -42,6 +42,8 @@ static struct problem problem_of(clattn_op_kind op) {
                             .head_dim = 64,
                             .value_dim = 64,
                             .aligned = true,
+                            .copyable = true,
+                            .positive_scale = true,
                             .rows = 8,
                             .columns = 512,
                             .m = 128,
