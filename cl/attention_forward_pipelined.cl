@@ -35,9 +35,10 @@ static INLINED void produce(const line_t *line, const pipelined_t *call, volatil
         const job_t job = job_at(call, index);
         if (issues) {
             fetch_keys(line, maps, &job, 0, done);
-            barrier_wait(line->q_empty, turn % 2 ^ 1);
-            fetch(line->q, line->q_full, maps + MAP_Q * MAP_WORDS, BLOCK_QUERIES, HEAD_DIM, job.first_query, job.head,
-                  job.batch);
+            const uint slot = q_slot_of(turn);
+            barrier_wait(line->q_empty + 8 * slot, q_parity_of(turn) ^ 1);
+            fetch(line->q + slot * Q_BYTES, line->q_full + 8 * slot, maps + MAP_Q * MAP_WORDS, BLOCK_QUERIES, HEAD_DIM,
+                  job.first_query, job.head, job.batch);
             for (int step = 1; step < job.key_blocks; step++) {
                 fetch_keys(line, maps, &job, step, done + (uint)step);
                 fetch_values(line, maps, &job, step - 1, done + (uint)step - 1);
@@ -51,7 +52,7 @@ static INLINED void produce(const line_t *line, const pipelined_t *call, volatil
 }
 
 static INLINED void inspect(const line_t *line, const pipelined_t *call, __local uchar *memory) {
-    uint done = 0;
+    uint done = 0, checked = 0;
     for (uint turn = 0;; turn++) {
         const int index = job_take(line, turn);
         if (index >= call->jobs)
@@ -60,10 +61,12 @@ static INLINED void inspect(const line_t *line, const pipelined_t *call, __local
         for (int step = 0; step < job.key_blocks; step++, done++) {
             const uint stage = stage_of(done);
             barrier_wait(line->v_full + 8 * stage, parity_of(done));
-            if (job_straddles(&job, step) && only_finite(memory + (line->v - line->q) + stage * V_BYTES))
+            if (!job_straddles(&job, step))
+                continue;
+            if (only_finite(memory + (line->v - line->q) + stage * V_BYTES))
                 *line->special = 1;
             warp_meet();
-            warp_arrive(line->v_ready + 8 * stage);
+            warp_arrive(line->v_checked + 8 * stage_of(checked++));
         }
     }
 }
@@ -76,8 +79,18 @@ typedef struct {
     job_t job;
     int group;
     int first_query; /* of the group's rows */
-    uint done;       /* blocks of keys before this job */
+    uint turn;       /* jobs before this one */
+    uint done;       /* blocks of keys before it */
+    uint checked;    /* blocks of values so far that were inspected */
 } part_t;
+
+static INLINED uint part_queries(const part_t *part) {
+    return part->line->q + q_slot_of(part->turn) * Q_BYTES + (uint)part->group * PANEL_BYTES(TILE_M);
+}
+
+static INLINED void part_free_queries(const part_t *part) {
+    warp_arrive(part->line->q_empty + 8 * q_slot_of(part->turn));
+}
 
 static INLINED void take_turn(const part_t *part) {
     if (GROUPS > 1)
@@ -98,9 +111,13 @@ static INLINED void keys_free(const part_t *part, int step) {
     warp_arrive(part->line->k_empty + 8 * stage_of(part->done + (uint)step));
 }
 
-static INLINED void values_arrive(const part_t *part, int step) {
+static INLINED void values_arrive(part_t *part, int step) {
     const uint count = part->done + (uint)step;
-    barrier_wait((INSPECTS ? part->line->v_ready : part->line->v_full) + 8 * stage_of(count), parity_of(count));
+    if (INSPECTS && job_straddles(&part->job, step)) {
+        barrier_wait(part->line->v_checked + 8 * stage_of(part->checked), parity_of(part->checked));
+        part->checked++;
+    }
+    barrier_wait(part->line->v_full + 8 * stage_of(count), parity_of(count));
 }
 
 static INLINED void values_free(const part_t *part, int step) {
@@ -113,10 +130,10 @@ static INLINED void scores_issue(const part_t *part, acc_t *s, const uint *q, in
     if (Q_HELD)
         scores_product_held(s, q, k);
     else
-        scores_product(s, operand_at(part->line->q + (uint)part->group * PANEL_BYTES(TILE_M), 16), BLOCK_QUERIES, k);
+        scores_product(s, operand_at(part_queries(part), 16), BLOCK_QUERIES, k);
 }
 
-static INLINED void values_issue(const part_t *part, acc_t *o, const uint *p, int step) {
+static INLINED void values_issue(part_t *part, acc_t *o, const uint *p, int step) {
     values_arrive(part, step);
     products_begin();
     values_product(
@@ -125,12 +142,22 @@ static INLINED void values_issue(const part_t *part, acc_t *o, const uint *p, in
 
 static INLINED void scores_mask(const part_t *part, const pipelined_t *call, acc_t *s, int step) {
     const long first_key = job_first_key(&part->job, step);
-    if (first_key + BLOCK_KEYS - 1 > key_last(part->first_query, call->nk, call->diagonal))
-        mask_block(s, part->first_query, first_key, call->nk, call->diagonal);
+    int last[ROW_SLOTS]; /* the last visible column, counted from this work-item's first */
+    if (first_key + BLOCK_KEYS - 1 <= key_last(part->first_query, call->nk, call->diagonal))
+        return;
+#pragma unroll
+    for (int r = 0; r < ROW_SLOTS; r++) {
+        const long key = key_last(part->first_query + slot_row(r), call->nk, call->diagonal);
+        last[r] = (int)clamp(key - first_key, -1L, (long)BLOCK_KEYS) - acc_col(0);
+    }
+#pragma unroll
+    for (int t = 0; t < SCORE_TILES; t++)
+        ACC_FOR_EACH (i)
+            ACC(s[t], i) = t * TILE_N + i % 2 > last[acc_slot(i)] ? -INFINITY : ACC(s[t], i);
 }
 
 /* Blocks that no row of the group sees: passed by, in step with the other groups. */
-static INLINED int skip_hidden(const part_t *part, const pipelined_t *call) {
+static INLINED int skip_hidden(part_t *part, const pipelined_t *call) {
     const long last = key_last(part->first_query + TILE_M - 1, call->nk, call->diagonal);
     int step = 0;
     for (; step < part->job.key_blocks - 1 && job_first_key(&part->job, step) > last; step++) {
@@ -145,7 +172,7 @@ static INLINED int skip_hidden(const part_t *part, const pipelined_t *call) {
 }
 
 /* All blocks of keys of a job. */
-static INLINED void attend(const part_t *part, const pipelined_t *call, float scale, const uint *q, acc_t *o,
+static INLINED void attend(part_t *part, const pipelined_t *call, float scale, const uint *q, acc_t *o,
                            lazy_state_t *state) {
     acc_t s[SCORE_TILES];
     uint p[2 * SCORE_TILES];
@@ -180,7 +207,7 @@ static INLINED void attend(const part_t *part, const pipelined_t *call, float sc
         operand_pack_all(p, s);
     }
     if (!Q_HELD)
-        warp_arrive(part->line->q_empty);
+        part_free_queries(part);
     values_issue(part, o, p, blocks - 1);
     values_wait(o);
     values_free(part, blocks - 1);
@@ -256,7 +283,7 @@ static INLINED void consume(const line_t *line, const pipelined_t *call, const _
     part_t part;
     part.line = line;
     part.group = (int)get_local_id(0) / TILE_GROUP;
-    part.done = 0;
+    part.done = part.checked = 0;
     if (part.group == GROUPS - 1)
         pass_turn(part.group);
     for (uint turn = 0;; turn++) {
@@ -270,11 +297,12 @@ static INLINED void consume(const line_t *line, const pipelined_t *call, const _
             ACC_FOR_EACH (i)
                 ACC(o[n], i) = 0.0f;
         lazy_begin(&state);
-        barrier_wait(line->q_full, turn % 2);
+        part.turn = turn;
+        barrier_wait(line->q_full + 8 * q_slot_of(turn), q_parity_of(turn));
         if (Q_HELD) {
-            operand_load(q, line->q + (uint)part.group * PANEL_BYTES(TILE_M), BLOCK_QUERIES);
+            operand_load(q, part_queries(&part), BLOCK_QUERIES);
             warp_meet();
-            warp_arrive(line->q_empty);
+            part_free_queries(&part);
         }
         attend(&part, call, call->scale, q, o, &state);
         rows_all_sum(state.l, 0);

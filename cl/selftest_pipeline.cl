@@ -62,7 +62,7 @@ static INLINED void compute(const line_t *line, __global float *out) {
     for (int n = 0; n < VALUE_TILES; n++)
         ACC_FOR_EACH (i)
             ACC(r[n], i) = 0.0f;
-    barrier_wait(line->v_ready, 0);
+    barrier_wait(line->v_checked, 0);
     products_begin();
     values_product(r, p, operand_at(line->v, PANEL_BYTES(SIZE)));
     values_wait(r);
@@ -76,7 +76,7 @@ static INLINED void inspect(const line_t *line, __local uchar *memory, volatile 
     if (only_finite(memory + (line->v - line->q)))
         atomic_inc(met);
     warp_meet();
-    warp_arrive(line->v_ready);
+    warp_arrive(line->v_checked);
 }
 
 __kernel __attribute__((reqd_work_group_size(PIPELINE_ITEMS, 1, 1))) void

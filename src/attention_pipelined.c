@@ -63,10 +63,25 @@ static clattn_status count_jobs(const struct problem *problem, const struct pipe
     return CLATTN_SUCCESS;
 }
 
+/* Two groups in the place of three where those would compute too many rows beyond the last; with a causal limit short
+ * sequences are better off with smaller blocks earlier. */
+static struct pipeline_shape suit_length(const struct problem *problem, const struct choice *choice) {
+    struct pipeline_shape three = pipeline_shape_of(&choice->parameters);
+    struct parameters fewer = choice->parameters;
+    const int percent = problem->causal ? 110 : 120;
+    if (choice->overridden || three.groups != 3 || !parameters_put(&fewer, "groups", 2) ||
+        !parameters_put(&fewer, "q_held", 1))
+        return three;
+    const struct pipeline_shape two = pipeline_shape_of(&fewer);
+    const int64_t of_three = tile_round_up(problem->nq, pipeline_block_queries(&three));
+    const int64_t of_two = tile_round_up(problem->nq, pipeline_block_queries(&two));
+    return of_three * 100 > of_two * percent ? two : three;
+}
+
 clattn_status attention_pipelined_plan(const struct problem *problem, struct choice *choice) {
     const char *refusal = pipeline_refusal(&choice->parameters);
     RETURN_IF(refusal != NULL, CLATTN_UNSUPPORTED, "parameters: %s", refusal);
-    const struct pipeline_shape shape = pipeline_shape_of(&choice->parameters);
+    const struct pipeline_shape shape = suit_length(problem, choice);
     const size_t bytes = pipeline_bytes(&shape, problem->head_dim, problem->value_dim);
     RETURN_IF(bytes > choice->facts.local_memory || pipeline_items(&shape) > choice->facts.max_group,
               CLATTN_UNSUPPORTED,
@@ -96,7 +111,6 @@ struct kind {
     const struct variant *variant;
     struct pipeline_shape shape;
     int32_t dtype, out_dtype, head_dim, value_dim, causal, out_aligned;
-    int32_t unused;
 };
 
 static struct kind kind_of(const struct problem *problem, const struct choice *choice) {

@@ -28,6 +28,7 @@ struct pipeline_shape pipeline_shape_of(const struct parameters *parameters) {
         .groups = groups,
         .block_keys = parameters_get(parameters, "block_keys", 64),
         .stages = parameters_get(parameters, "stages", 2),
+        .q_slots = parameters_get(parameters, "q_slots", 1),
         .q_held = parameters_get(parameters, "q_held", 0) != 0,
         .heads_together = parameters_get(parameters, "heads_together", 4),
         .take = registers[groups].take,
@@ -39,6 +40,7 @@ void pipeline_spell_out(const struct pipeline_shape *shape, struct parameters *p
     parameters_put(parameters, "groups", shape->groups);
     parameters_put(parameters, "block_keys", shape->block_keys);
     parameters_put(parameters, "stages", shape->stages);
+    parameters_put(parameters, "q_slots", shape->q_slots);
     parameters_put(parameters, "q_held", shape->q_held);
     parameters_put(parameters, "heads_together", shape->heads_together);
 }
@@ -55,6 +57,8 @@ const char *pipeline_refusal(const struct parameters *parameters) {
         return "block_keys must be a multiple of 16 up to 256.";
     if (!lies_in(parameters, "stages", 1, MOST_STAGES))
         return "stages must lie in 1..4.";
+    if (!lies_in(parameters, "q_slots", 1, 2))
+        return "q_slots must be 1 or 2.";
     if (!lies_in(parameters, "heads_together", 1, MOST_HEADS))
         return "heads_together must lie in 1..1024.";
     return NULL;
@@ -74,16 +78,16 @@ static size_t operand_bytes(int rows, int64_t columns) {
 
 size_t pipeline_bytes(const struct pipeline_shape *shape, int64_t head_dim, int64_t value_dim) {
     const size_t block = operand_bytes(shape->block_keys, head_dim) + operand_bytes(shape->block_keys, value_dim);
-    return ALIGNMENT + operand_bytes(pipeline_block_queries(shape), head_dim) + (size_t)shape->stages * block +
-           OTHER_BYTES;
+    return ALIGNMENT + (size_t)shape->q_slots * operand_bytes(pipeline_block_queries(shape), head_dim) +
+           (size_t)shape->stages * block + OTHER_BYTES;
 }
 
 void pipeline_options(const struct pipeline_shape *shape, char *options, size_t size) {
     snprintf(options, size,
              PROGRAM_NVIDIA_OPTION
              " -DTILE_BACKEND=nvidia_wgmma -DSTAGE_BACKEND=nvidia_bulk -DTILE_UNROLL=1 "
-             "-DGROUPS=%d -DBLOCK_KEYS=%d -DSTAGES=%d -DQ_HELD=%d -DHEADS_TOGETHER=%d -DTAKE_REGISTERS=%d "
+             "-DGROUPS=%d -DBLOCK_KEYS=%d -DSTAGES=%d -DQ_SLOTS=%d -DQ_HELD=%d -DHEADS_TOGETHER=%d -DTAKE_REGISTERS=%d "
              "-DGIVE_REGISTERS=%d",
-             shape->groups, shape->block_keys, shape->stages, shape->q_held, shape->heads_together, shape->take,
-             shape->give);
+             shape->groups, shape->block_keys, shape->stages, shape->q_slots, shape->q_held, shape->heads_together,
+             shape->take, shape->give);
 }

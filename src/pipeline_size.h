@@ -9,6 +9,7 @@ struct pipeline_shape {
     int groups;         /* tile groups that compute */
     int block_keys;     /* keys of a block */
     int stages;         /* blocks of keys and of values that are held */
+    int q_slots;        /* blocks of queries in local memory */
     int q_held;         /* 1: queries are held in registers */
     int heads_together; /* heads whose blocks take turns under a causal limit */
     int take, give;     /* registers of a work-item that computes, and of one that fetches */

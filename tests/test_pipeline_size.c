@@ -71,7 +71,7 @@ static void parameters_come_back(void **state) {
     parameters_put(&parameters, "heads_together", 32);
     const struct pipeline_shape shape = pipeline_shape_of(&parameters);
     pipeline_spell_out(&shape, &out);
-    assert_int_equal(out.count, 5);
+    assert_int_equal(out.count, 6);
     assert_int_equal(parameters_get(&out, "groups", -1), 3);
     assert_int_equal(parameters_get(&out, "block_keys", -1), 112);
     assert_int_equal(parameters_get(&out, "stages", -1), 4);
