@@ -18,6 +18,8 @@ static const char help[] =
     "and merges, of its multiply-add rate for the others.\n\n"
     "  --suite NAME       seeds: unfused, host-tiled and fused attention at B8 H32 N2048 D64 (smaller where that does\n"
     "                     not fit), and over N; softmax: long and short rows; attention: fused against unfused;\n"
+    "                     nvidia-forward: attention forward in fp16 at the shapes that tools/bench_pytorch.py times "
+    "too;\n"
     "                     host: time that a call takes on the host, and time to the first result\n"
     "  --shape SIZES      one shape: attention B,HQ,HKV,NQ,NK,D[,DV]; softmax family D0[,D1[,D2[,D3]]];\n"
     "                     gemm [B,]M,N,K; attention_merge PARTS,B,H,N,DV; softmax_merge PARTS,D0[,D1...]\n"
@@ -34,10 +36,12 @@ static const struct {
     const char *name;
     int (*run)(struct bench *bench);
     bool needs_yardstick;
-} suites[] = {{"seeds", bench_suite_seeds, true},
-              {"softmax", bench_suite_softmax, true},
-              {"attention", bench_suite_attention, true},
-              {"host", bench_suite_host, false}};
+    const char *dtype; /* by default */
+} suites[] = {{"seeds", bench_suite_seeds, true, "f32"},
+              {"softmax", bench_suite_softmax, true, "f32"},
+              {"attention", bench_suite_attention, true, "f32"},
+              {"nvidia-forward", bench_suite_nvidia_forward, true, "f16"},
+              {"host", bench_suite_host, false, "f32"}};
 
 #define SUITE_COUNT (sizeof suites / sizeof *suites)
 
@@ -210,7 +214,7 @@ static int find_suite(const char *name, size_t *index) {
     for (*index = 0; *index < SUITE_COUNT; ++*index)
         if (strcmp(suites[*index].name, name) == 0)
             return EXIT_OK;
-    return complain(EXIT_USAGE, "--suite %s is none of: seeds softmax attention host", name);
+    return complain(EXIT_USAGE, "--suite %s is none of: seeds softmax attention nvidia-forward host", name);
 }
 
 int command_bench(int argc, char **argv) {
@@ -224,7 +228,7 @@ int command_bench(int argc, char **argv) {
         return complain(EXIT_USAGE, "--suite and --shape exclude each other");
     if (bench.arguments.suite)
         FORWARD(find_suite(bench.arguments.suite, &suite));
-    FORWARD(selection_take(&bench.arguments, "f32", &bench.selection));
+    FORWARD(selection_take(&bench.arguments, suite < SUITE_COUNT ? suites[suite].dtype : "f32", &bench.selection));
     int code;
     if (suite < SUITE_COUNT)
         code = execute(&bench, suites[suite].run, suites[suite].needs_yardstick);

@@ -1,4 +1,5 @@
-/* The suites softmax and attention of clattn bench: fixed lists of shapes, made smaller where the device is small. */
+/* The suites softmax, attention and nvidia-forward of clattn bench: fixed lists of shapes, made smaller where the device
+ * is small. */
 #include "bench.h"
 #include "command.h"
 
@@ -62,4 +63,31 @@ int bench_suite_attention(struct bench *bench) {
             for (int64_t n = 1024; n <= longest; n *= 2)
                 FORWARD(bench_length(bench, bench->selection.elements[e], n, d));
     return EXIT_OK;
+}
+
+/* ---- nvidia-forward ---------------------------------------------------------------------------------------------- */
+
+/* Also in tools/bench_pytorch.py, which times the rivals. */
+static const char *const forward_shapes[] = {
+    "4,32,32,4096,4096,128", "1,32,32,16384,16384,128", "8,32,32,2048,2048,64",  "16,32,32,512,512,128",
+    "16,32,32,512,512,64",   "32,32,32,128,128,64",     "2,16,16,4096,4096,256", "2,16,16,4096,4096,192",
+    "2,16,16,4096,4096,96",  "2,16,16,4096,4096,80",    "4,32,8,8192,8192,128",
+};
+
+static int bench_both_masks(struct bench *bench, const char *shape, enum element element) {
+    static const char *const masks[] = {"", "causal=bottom_right"};
+    for (int i = 0; i < 2; i++) {
+        const struct test_case item = {"attention", shape, masks[i], 0};
+        FORWARD(bench_case(bench, &item, element, bench->arguments.variant, bench->arguments.versus));
+    }
+    return EXIT_OK;
+}
+
+int bench_suite_nvidia_forward(struct bench *bench) {
+    if (bench->cpu)
+        return complain(EXIT_UNSUPPORTED, "--suite nvidia-forward is too large for a CPU");
+    for (size_t e = 0; e < bench->selection.element_count; e++)
+        for (size_t i = 0; i < sizeof forward_shapes / sizeof *forward_shapes; i++)
+            FORWARD(bench_both_masks(bench, forward_shapes[i], bench->selection.elements[e]));
+    return bench->arguments.dtype ? EXIT_OK : bench_both_masks(bench, forward_shapes[0], ELEMENT_F32);
 }
