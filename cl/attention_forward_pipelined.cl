@@ -79,6 +79,7 @@ typedef struct {
     job_t job;
     int group;
     int first_query; /* of the group's rows */
+    int last_key;    /* that its first row may see; each row sees one more, up to the last of all */
     uint turn;       /* jobs before this one */
     uint done;       /* blocks of keys before it */
     uint checked;    /* blocks of values so far that were inspected */
@@ -140,16 +141,20 @@ static INLINED void values_issue(part_t *part, acc_t *o, const uint *p, int step
         o, p, operand_at(part->line->v, PANEL_BYTES(BLOCK_KEYS)) + stage_of(part->done + (uint)step) * (V_BYTES / 16));
 }
 
+/* As key_last(), but in 32 bits: what lies far outside is brought near, which changes no answer. */
+static INLINED int last_key_of(const pipelined_t *call, int query) {
+    const long last = CAUSAL ? query + call->diagonal : call->nk;
+    return (int)clamp(last, -(long)TILE_M - 1, (long)call->nk);
+}
+
 static INLINED void scores_mask(const part_t *part, const pipelined_t *call, acc_t *s, int step) {
-    const long first_key = job_first_key(&part->job, step);
+    const int first_key = job_first_key(&part->job, step), first_last = min(part->last_key, call->nk - 1);
     int last[ROW_SLOTS]; /* the last visible column, counted from this work-item's first */
-    if (first_key + BLOCK_KEYS - 1 <= key_last(part->first_query, call->nk, call->diagonal))
+    if (first_key + BLOCK_KEYS - 1 <= first_last)
         return;
 #pragma unroll
-    for (int r = 0; r < ROW_SLOTS; r++) {
-        const long key = key_last(part->first_query + slot_row(r), call->nk, call->diagonal);
-        last[r] = (int)clamp(key - first_key, -1L, (long)BLOCK_KEYS) - acc_col(0);
-    }
+    for (int r = 0; r < ROW_SLOTS; r++)
+        last[r] = min(part->last_key + (CAUSAL ? slot_row(r) : 0), call->nk - 1) - first_key - acc_col(0);
 #pragma unroll
     for (int t = 0; t < SCORE_TILES; t++)
         ACC_FOR_EACH (i)
@@ -158,7 +163,7 @@ static INLINED void scores_mask(const part_t *part, const pipelined_t *call, acc
 
 /* Blocks that no row of the group sees: passed by, in step with the other groups. */
 static INLINED int skip_hidden(part_t *part, const pipelined_t *call) {
-    const long last = key_last(part->first_query + TILE_M - 1, call->nk, call->diagonal);
+    const int last = part->last_key + TILE_M - 1;
     int step = 0;
     for (; step < part->job.key_blocks - 1 && job_first_key(&part->job, step) > last; step++) {
         take_turn(part);
@@ -256,7 +261,7 @@ static INLINED void store(const part_t *part, const pipelined_t *call, const acc
  * infinite whatever it is multiplied by. Each warp sees to the 16 rows that it has stored. */
 static INLINED void add_special(const part_t *part, const pipelined_t *call, const __global byte_t *v,
                                 __global byte_t *out) {
-    const long first = max(part->job.range.open, 0L) / BLOCK_KEYS * BLOCK_KEYS;
+    const long first = part->job.open / BLOCK_KEYS * BLOCK_KEYS;
     warp_meet();
     for (int i = WG_LANE; i < 16 * VALUE_DIM; i += 32) {
         const int query = part->first_query + WG_WARP * 16 + i / VALUE_DIM, col = i % VALUE_DIM;
@@ -292,6 +297,7 @@ static INLINED void consume(const line_t *line, const pipelined_t *call, const _
             break;
         part.job = job_at(call, index);
         part.first_query = part.job.first_query + part.group * TILE_M;
+        part.last_key = last_key_of(call, part.first_query);
 #pragma unroll
         for (int n = 0; n < VALUE_TILES; n++)
             ACC_FOR_EACH (i)
