@@ -18,7 +18,7 @@
 enum { BATCH, HEAD, ROW, COLUMN };
 
 void clattn_attention_init(clattn_attention_op *op) {
-    *op = (clattn_attention_op){.head = {sizeof *op, CLATTN_OP_ATTENTION}};
+    *op = (clattn_attention_op){.head = {sizeof *op, CLATTN_OP_ATTENTION}, .window_left = -1, .window_right = -1};
 }
 
 float attention_scale(const clattn_attention_op *op) {

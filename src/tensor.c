@@ -5,10 +5,13 @@
 size_t clattn_dtype_size(clattn_dtype dtype) {
     switch (dtype) {
     case CLATTN_F32:
+    case CLATTN_I32:
         return 4;
     case CLATTN_F16:
     case CLATTN_BF16:
         return 2;
+    case CLATTN_U8:
+        return 1;
     }
     return 0;
 }
@@ -21,6 +24,10 @@ const char *tensor_dtype_name(clattn_dtype dtype) {
         return "f16";
     case CLATTN_BF16:
         return "bf16";
+    case CLATTN_U8:
+        return "u8";
+    case CLATTN_I32:
+        return "i32";
     }
     return "unknown";
 }

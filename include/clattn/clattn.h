@@ -101,7 +101,13 @@ CLATTN_API void clattn_context_release(clattn_context **context);
 
 #define CLATTN_MAX_RANK 4
 
-typedef enum clattn_dtype { CLATTN_F32 = 1, CLATTN_F16 = 2, CLATTN_BF16 = 3 } clattn_dtype;
+typedef enum clattn_dtype {
+    CLATTN_F32 = 1,
+    CLATTN_F16 = 2,
+    CLATTN_BF16 = 3,
+    CLATTN_U8 = 4, /* masks */
+    CLATTN_I32 = 5 /* lengths, offsets, page tables */
+} clattn_dtype;
 
 typedef enum clattn_memory_kind {
     CLATTN_MEMORY_NONE = 0,  /* the tensor is absent */
@@ -188,26 +194,63 @@ typedef enum clattn_causal {
     CLATTN_CAUSAL_TOP_LEFT = 2      /* ... where j <= i */
 } clattn_causal;
 
-/* O = softmax(scale * Q K^T) V, exact and in O(N) memory (FlashAttention, arXiv:2205.14135, 2307.08691); the variant
- * "unfused" alone, which is there to be compared with, stores the B * Hq * Nq * Nk scores in its workspace.
+/* O = softmax(scores) V, exact and in O(N) memory (FlashAttention, arXiv:2205.14135, 2307.08691); the variant "unfused"
+ * alone, which is there to be compared with, stores the B * Hq * Nq * Nk scores in its workspace.
  *
  *   q [B,Hq,Nq,D]  k [B,Hkv,Nk,D]  v [B,Hkv,Nk,Dv]  o [B,Hq,Nq,Dv]  lse [B,Hq,Nq] (optional, F32)
  *
- * q, k and v share one dtype; o has it too, or is F32. D and Dv lie in 1..256 (Dv = 0 writes lse alone); Hq is a
- * multiple of Hkv and query head h reads kv head h / (Hq / Hkv). The innermost stride of q, k, v and o must be 1
- * (where that dimension is larger than 1); lse may have any strides. o and lse must not overlap any input. lse is the
- * natural logarithm of the sum of exp(score). A row with no visible key gives o = 0 and lse = -inf. Zero B, Hq or Nq:
- * success, nothing written. Statistics and sums are kept in fp32; the result is the same on every run. */
+ * q, k and v share one dtype; o has it too, or is F32. D lies in 1..576 and Dv in 1..512 (Dv = 0 writes lse alone); Hq
+ * is a multiple of Hkv and query head h reads kv head h / (Hq / Hkv). The innermost stride of q, k, v and o must be 1
+ * (where that dimension is larger than 1); lse may have any strides. o and lse must not overlap any input. A row with no
+ * visible key gives o = 0 and lse = -inf. Zero B, Hq or Nq: success, nothing written. Statistics and sums are kept in
+ * fp32; the result is the same on every run.
+ *
+ * All further members are optional and may be combined. The score of query i and key j, both counted within their
+ * sequence, is
+ *
+ *   scale * q_i k_j  ->  softcap * tanh(x / softcap)  ->  + alibi * (j - (i + off)) + bias
+ *
+ * and -inf where causal, window, lengths or mask hide the key; what lies behind them (in k, v, bias or an unused page)
+ * may hold NaN or infinities. off aligns queries and keys for causal, window and alibi alike: `diagonal` where given,
+ * else 0 for CLATTN_CAUSAL_TOP_LEFT and Nk - Nq otherwise, of each sequence's own lengths. lse is the natural logarithm
+ * of the sum of exp(score), sink included.
+ *
+ * Lengths, offsets and page tables are read on the device: values out of range never cause an access outside the given
+ * tensors, but the rows concerned are unspecified. */
 typedef struct clattn_attention_op {
     clattn_op head;
     clattn_tensor q, k, v, o, lse;
     clattn_causal causal;
-    int32_t has_diagonal; /* non-zero: with causal, key j is visible where j <= i + diagonal, whatever Nq and Nk are;
-                             without causal it has no effect */
+    int32_t has_diagonal; /* non-zero: off = diagonal, whatever Nq and Nk are */
     int64_t diagonal;
-    int32_t has_scale; /* zero: 1 / sqrt(D) */
-    float scale;       /* any finite value */
+    int64_t window_left, window_right; /* keys i + off - left .. i + off + right; -1 (default): no limit on that side */
+    int32_t has_scale;                 /* zero: 1 / sqrt(D) */
+    float scale;                       /* any finite value */
+    float softcap;                     /* 0: none; else positive (Gemma 2, arXiv:2408.00118) */
+
+    clattn_tensor mask;  /* U8 [B,Hq,Nq,Nk]: non-zero = visible. Any strides; dims of 1 are repeated. Needs workspace */
+    clattn_tensor bias;  /* q's dtype or F32, likewise; -inf hides the key */
+    clattn_tensor alibi; /* F32 [Hq] or [B,Hq]: slopes (arXiv:2108.12409); see clattn_alibi_slopes() */
+    clattn_tensor sinks; /* F32 [Hq]: one more logit per row, counted once, without a value (arXiv:2309.17453) */
+
+    clattn_tensor q_lengths; /* I32 [B]: rows from there on give o = 0, lse = -inf */
+    clattn_tensor k_lengths; /* I32 [B]: keys from there on are hidden */
+
+    /* Sequences of different lengths one behind the other: sequence b is rows offsets[b] .. offsets[b + 1] - 1 of
+     * q, o [1,Hq,total_q,..] and lse [1,Hq,total_q], or of k, v [1,Hkv,total_k,..]. Either may be given alone. */
+    clattn_tensor q_offsets, k_offsets; /* I32 [B+1] */
+    /* Keys in pages: k [pages,Hkv,page_size,D], v likewise, and key j of sequence b in row j % page_size of page
+     * page_table[b][j / page_size]. Other page layouts are a choice of strides. Without k_lengths every sequence has
+     * max_pages * page_size keys. Not with k_offsets. */
+    clattn_tensor page_table; /* I32 [B,max_pages], innermost stride 1 */
+    /* The longest sequences, where the caller knows them: smaller grids and workspaces. 0: from the tensors' dims.
+     * Sequences are cut there. With offsets, mask and bias must have max_q rows and max_k columns or more. */
+    int64_t max_q, max_k;
 } clattn_attention_op;
+
+/* The standard slopes of ALiBi for any number of heads: 2^(-8 (h + 1) / heads) for powers of two, else those of the
+ * next smaller power of two followed by every second one of its double. INVALID_ARGUMENT where heads < 1. */
+CLATTN_API clattn_status clattn_alibi_slopes(int32_t heads, float *slopes);
 
 CLATTN_API void clattn_attention_init(clattn_attention_op *op);
 CLATTN_API clattn_status clattn_attention(clattn_context *context, const clattn_attention_op *op,
