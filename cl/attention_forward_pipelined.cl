@@ -141,7 +141,7 @@ static INLINED void values_issue(part_t *part, acc_t *o, const uint *p, int step
         o, p, operand_at(part->line->v, PANEL_BYTES(BLOCK_KEYS)) + stage_of(part->done + (uint)step) * (V_BYTES / 16));
 }
 
-/* As key_last(), but in 32 bits: what lies far outside is brought near, which changes no answer. */
+/* As band_last(), with margins: what lies far outside is brought near, which changes no answer. */
 static INLINED int last_key_of(const pipelined_t *call, int query) {
     const long last = CAUSAL ? query + call->diagonal : call->nk;
     return (int)clamp(last, -(long)TILE_M - 1, (long)call->nk);
@@ -265,7 +265,7 @@ static INLINED void add_special(const part_t *part, const pipelined_t *call, con
     warp_meet();
     for (int i = WG_LANE; i < 16 * VALUE_DIM; i += 32) {
         const int query = part->first_query + WG_WARP * 16 + i / VALUE_DIM, col = i % VALUE_DIM;
-        const long last = query < call->nq ? key_last(query, call->nk, call->diagonal) : -1;
+        const long last = query < call->nq ? band_last(call_band(call), query) : -1;
         float sum = 0.0f;
         for (long key = first; key <= last; key++) {
             const float value =

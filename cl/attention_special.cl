@@ -2,7 +2,7 @@
  * times such a value being NaN, also where a row must not see the key: it is made with a finite copy of V, and
  * afterwards the rows that may see a special value get it. Parameters: ELEMENT and OUT_ELEMENT (numbers of
  * clattn_dtype: of v and of o), ITEMS (work-items of a group). Work-items take elements in turn. */
-#define CAUSAL 1
+#define BAND 1
 #include "element.clh"
 #include "key_range.clh"
 #include "view.clh"
@@ -38,7 +38,8 @@ attention_add_special(const __global byte_t *v, __global byte_t *o, const __glob
         const int col = (int)(i % dim);
         const long to = view_element(o_view, head / heads, head % heads, query) + col;
         const long from = view_element(v_view, head / heads, head % heads / heads_per_kv, 0) + col;
-        const long last = key_last(query, keys, diagonal);
+        const band_t band = {-(long)queries, diagonal, keys};
+        const long last = band_last(band, (int)query);
         float sum = element_load(o, to, OUT_ELEMENT);
         for (long key = 0; key <= last; key++) {
             const float value = element_load(v, from + key * v_view.row, ELEMENT);

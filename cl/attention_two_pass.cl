@@ -5,17 +5,19 @@
 
 TILE_KERNEL __kernel __attribute__((reqd_work_group_size(GROUP_ITEMS, 1, 1))) void
 attention_two_pass(const __global byte_t *q, const __global byte_t *k, const __global byte_t *v, __global byte_t *o,
-                   __global float *lse, attention_t call) {
+                   __global float *lse, MODIFIER_ARGUMENTS, attention_t call) {
     BLOCK_LOCAL_MEMORY(q_tile, slots, p_tile, special);
-    block_t block = block_begin(q, k, v, &call, q_tile, slots, p_tile, &special);
+    const modifiers_t modifiers = MODIFIERS_OF_ARGUMENTS;
+    block_t block = block_begin(q, k, v, &modifiers, &call, q_tile, slots, p_tile, &special);
     const key_range_t range = block_key_range(&block);
     acc_t s[SCORE_TILES];
 
     softmax_state_t state;
-    softmax_begin(&state);
-    for (int first_key = 0; first_key < range.end; first_key += BLOCK_KEYS) {
+    softmax_begin(&state, block.sink);
+    for (int first_key = block_next(&block, range.begin, range.end); first_key < range.end;
+         first_key = block_next(&block, first_key + BLOCK_KEYS, range.end)) {
         float factor[ROW_SLOTS];
-        block_scores(&block, s, first_key, first_key + BLOCK_KEYS > range.open);
+        block_scores(&block, s, first_key, block_straddles(&block, range, first_key));
         softmax_raise(&state, s, factor, block.scratch);
         softmax_exponentiate(&state, s, factor);
     }
@@ -31,8 +33,9 @@ attention_two_pass(const __global byte_t *q, const __global byte_t *k, const __g
         none.m[r] = state.m[r];
         none.l[r] = 0.0f;
     }
-    for (int first_key = 0; first_key < range.end && VALUE_DIM > 0; first_key += BLOCK_KEYS) {
-        const bool straddles = first_key + BLOCK_KEYS > range.open;
+    for (int first_key = block_next(&block, range.begin, range.end); first_key < range.end && VALUE_DIM > 0;
+         first_key = block_next(&block, first_key + BLOCK_KEYS, range.end)) {
+        const bool straddles = block_straddles(&block, range, first_key);
         block_scores(&block, s, first_key, straddles);
         softmax_exponentiate(&none, s, one);
         block_values(&block, out, s, first_key, straddles);

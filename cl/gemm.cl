@@ -68,7 +68,7 @@ gemm(const __global byte_t *a_base, const __global byte_t *b_base, __global byte
     const int block_rows = (m + BLOCK_M - 1) / BLOCK_M, block_cols = (n + BLOCK_N - 1) / BLOCK_N;
     const long blocks = (long)block_rows * block_cols, group = get_group_id(0);
     const long outer = group / blocks / call.inner, inner = group / blocks % call.inner;
-    const matrix_t a = view_matrix(a_base, call.a, outer, inner), b = view_matrix(b_base, call.b, outer, inner);
+    const matrix_t a = view_matrix(a_base, call.a, outer, inner, 0), b = view_matrix(b_base, call.b, outer, inner, 0);
     const place_of_block_t block = block_place(group % blocks, block_rows, block_cols);
     const int own_row = (int)get_local_id(0) / TILE_GROUP * TILE_M;
 
@@ -93,6 +93,6 @@ gemm(const __global byte_t *a_base, const __global byte_t *b_base, __global byte
             tiles_product_b(acc, COLUMN_TILES, a_tile, K_SLICE, own_row, 0, b_tile, K_SLICE);
         stage_free();
     }
-    store_block(acc, c_base, view_matrix(c_base, call.c, outer, inner), block.row + own_row, block.col, m, n,
+    store_block(acc, c_base, view_matrix(c_base, call.c, outer, inner, 0), block.row + own_row, block.col, m, n,
                 call.alpha, call.beta);
 }

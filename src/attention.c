@@ -1,6 +1,6 @@
 /* Attention's front-end: the checks of the public struct, and the way to the schedule that was chosen. */
 #include "attention.h"
-#include "check.h"
+#include "attention_modifiers.h"
 #include "context.h"
 #include "operation.h"
 #include "status.h"
@@ -10,7 +10,8 @@
 #include <math.h>
 #include <stdio.h>
 
-#define MAX_HEAD_DIM 256
+#define MAX_HEAD_DIM 576
+#define MAX_VALUE_DIM 512
 /* Kernels count queries and keys in 32 bits, with room for one block beyond the last. */
 #define MAX_LENGTH (INT64_C(2147483647) - 65536)
 #define ROW_ALIGN 16
@@ -29,7 +30,7 @@ int64_t attention_diagonal(const clattn_attention_op *op) {
     const int64_t far = INT64_C(1) << 40;
     if (op->has_diagonal)
         return op->diagonal < -far ? -far : op->diagonal > far ? far : op->diagonal;
-    return op->causal == CLATTN_CAUSAL_TOP_LEFT ? 0 : op->k.dims[ROW] - op->q.dims[ROW];
+    return op->causal == CLATTN_CAUSAL_TOP_LEFT ? 0 : attention_longest_k(op) - attention_longest_q(op);
 }
 
 static clattn_status check_settings(const clattn_attention_op *op) {
@@ -37,7 +38,7 @@ static clattn_status check_settings(const clattn_attention_op *op) {
               "causal: %d is unknown", (int)op->causal);
     RETURN_IF(op->has_scale && !isfinite(op->scale), CLATTN_INVALID_ARGUMENT, "scale: %f is not finite",
               (double)op->scale);
-    return CLATTN_SUCCESS;
+    return attention_modifiers_check_settings(op);
 }
 
 static clattn_status check_one(clattn_context *context, const char *name, const clattn_tensor *tensor,
@@ -71,8 +72,7 @@ static clattn_status check_tensors(clattn_context *context, const clattn_attenti
 
 static clattn_status check_shapes(const clattn_attention_op *op) {
     const int64_t *q = op->q.dims, *k = op->k.dims, *v = op->v.dims;
-    FORWARD(check_dim("k", &op->k, BATCH, q[BATCH], "q's batch"));
-    FORWARD(check_dim("v", &op->v, BATCH, q[BATCH], "q's batch"));
+    FORWARD(check_dim("v", &op->v, BATCH, k[BATCH], "k's batch"));
     FORWARD(check_dim("o", &op->o, BATCH, q[BATCH], "q's batch"));
     RETURN_IF(k[HEAD] == 0 && q[HEAD] > 0, CLATTN_INVALID_ARGUMENT, "k: dims[1] = 0 heads, q has %" PRId64, q[HEAD]);
     RETURN_IF(k[HEAD] > 0 && q[HEAD] % k[HEAD] != 0, CLATTN_INVALID_ARGUMENT,
@@ -90,45 +90,71 @@ static clattn_status check_limits(const clattn_attention_op *op) {
     const int64_t head_dim = op->q.dims[COLUMN], value_dim = op->v.dims[COLUMN];
     RETURN_IF(head_dim > MAX_HEAD_DIM, CLATTN_UNSUPPORTED, "q: head dim %" PRId64 " is above %d", head_dim,
               MAX_HEAD_DIM);
-    RETURN_IF(value_dim > MAX_HEAD_DIM, CLATTN_UNSUPPORTED, "v: head dim %" PRId64 " is above %d", value_dim,
-              MAX_HEAD_DIM);
+    RETURN_IF(value_dim > MAX_VALUE_DIM, CLATTN_UNSUPPORTED, "v: head dim %" PRId64 " is above %d", value_dim,
+              MAX_VALUE_DIM);
     RETURN_IF(op->q.dims[ROW] > MAX_LENGTH, CLATTN_UNSUPPORTED, "q: length %" PRId64 " is above %" PRId64,
               op->q.dims[ROW], MAX_LENGTH);
     RETURN_IF(op->k.dims[ROW] > MAX_LENGTH, CLATTN_UNSUPPORTED, "k: length %" PRId64 " is above %" PRId64,
               op->k.dims[ROW], MAX_LENGTH);
+    RETURN_IF(attention_longest_k(op) > MAX_LENGTH, CLATTN_UNSUPPORTED,
+              "page_table: %" PRId64 " keys in a sequence are more than %" PRId64, attention_longest_k(op), MAX_LENGTH);
+    RETURN_IF(attention_query_sequences(op) > MAX_LENGTH, CLATTN_UNSUPPORTED,
+              "q: %" PRId64 " sequences are more than %" PRId64, attention_query_sequences(op), MAX_LENGTH);
     return CLATTN_SUCCESS;
 }
 
 static clattn_status check_overlap(const clattn_attention_op *op) {
-    const struct check_named tensors[] = {
-        {"lse", &op->lse}, {"o", &op->o}, {"q", &op->q}, {"k", &op->k}, {"v", &op->v}};
-    return check_all_disjoint(tensors, 2, 5);
+    const struct check_named tensors[] = {{"lse", &op->lse},
+                                          {"o", &op->o},
+                                          {"q", &op->q},
+                                          {"k", &op->k},
+                                          {"v", &op->v},
+                                          {"mask", &op->mask},
+                                          {"bias", &op->bias},
+                                          {"alibi", &op->alibi},
+                                          {"sinks", &op->sinks},
+                                          {"q_lengths", &op->q_lengths},
+                                          {"k_lengths", &op->k_lengths},
+                                          {"q_offsets", &op->q_offsets},
+                                          {"k_offsets", &op->k_offsets},
+                                          {"page_table", &op->page_table}};
+    return check_all_disjoint(tensors, 2, sizeof tensors / sizeof *tensors);
+}
+
+static void describe_problem(const clattn_attention_op *op, struct problem *problem) {
+    problem->dtype = op->q.dtype;
+    problem->out_dtype = op->o.dtype;
+    problem->batch = attention_query_sequences(op);
+    problem->heads = op->q.dims[HEAD];
+    problem->kv_heads = op->k.dims[HEAD];
+    problem->q_rows = op->q.dims[ROW];
+    problem->nq = attention_longest_q(op);
+    problem->nk = attention_longest_k(op);
+    problem->head_dim = op->q.dims[COLUMN];
+    problem->value_dim = op->v.dims[COLUMN];
+    problem->zero_scale = attention_scale(op) == 0;
+    problem->causal = op->causal != CLATTN_CAUSAL_NONE;
+    problem->windowed = op->window_left >= 0 || op->window_right >= 0;
+    problem->modifiers = attention_modifiers_of(op);
+    problem->bias_dtype = attention_has(&op->bias) ? op->bias.dtype : (clattn_dtype)0;
+    problem->writes_lse = attention_has(&op->lse);
+    problem->aligned =
+        check_aligned(&op->q, ROW_ALIGN) && check_aligned(&op->k, ROW_ALIGN) && check_aligned(&op->v, ROW_ALIGN);
+    attention_pipelined_survey(op, problem);
 }
 
 static clattn_status check(clattn_context *context, const clattn_op *head, struct problem *problem, bool *empty) {
     const clattn_attention_op *op = (const clattn_attention_op *)head;
     FORWARD(check_settings(op));
     FORWARD(check_tensors(context, op));
+    FORWARD(attention_modifiers_check_sequences(context, op));
     FORWARD(check_shapes(op));
     FORWARD(check_lse(context, op));
+    FORWARD(attention_modifiers_check(context, op));
     FORWARD(check_limits(op));
     FORWARD(check_overlap(op));
-    problem->dtype = op->q.dtype;
-    problem->out_dtype = op->o.dtype;
-    problem->batch = op->q.dims[BATCH];
-    problem->heads = op->q.dims[HEAD];
-    problem->kv_heads = op->k.dims[HEAD];
-    problem->nq = op->q.dims[ROW];
-    problem->nk = op->k.dims[ROW];
-    problem->head_dim = op->q.dims[COLUMN];
-    problem->value_dim = op->v.dims[COLUMN];
-    problem->zero_scale = attention_scale(op) == 0;
-    problem->causal = op->causal != CLATTN_CAUSAL_NONE;
-    problem->writes_lse = op->lse.memory.kind != CLATTN_MEMORY_NONE;
-    problem->aligned =
-        check_aligned(&op->q, ROW_ALIGN) && check_aligned(&op->k, ROW_ALIGN) && check_aligned(&op->v, ROW_ALIGN);
-    attention_pipelined_survey(op, problem);
-    *empty = problem->batch == 0 || problem->heads == 0 || problem->nq == 0 ||
+    describe_problem(op, problem);
+    *empty = problem->batch == 0 || problem->heads == 0 || problem->q_rows == 0 ||
              (problem->value_dim == 0 && !problem->writes_lse);
     return CLATTN_SUCCESS;
 }
@@ -151,14 +177,21 @@ static clattn_status plan(clattn_context *context, const clattn_op *op, const st
         return attention_pipelined_plan(problem, choice);
     return is_unfused(choice)
                ? attention_unfused_plan(context, (const clattn_attention_op *)op, problem, run_selftest, choice)
-               : attention_forward_plan(context, problem, choice);
+               : attention_forward_plan(context, (const clattn_attention_op *)op, problem, choice);
 }
 
 static clattn_status workspace(clattn_context *context, const clattn_op *op, const struct problem *problem,
                                const struct choice *choice, size_t *bytes) {
-    (void)context, (void)op;
-    *bytes = is_pipelined(choice) ? attention_pipelined_workspace(choice) : 0;
-    return is_unfused(choice) ? attention_unfused_workspace(problem, choice, bytes) : CLATTN_SUCCESS;
+    (void)context;
+    const clattn_attention_op *attention = (const clattn_attention_op *)op;
+    *bytes = 0;
+    if (is_pipelined(choice))
+        *bytes = attention_pipelined_workspace(choice);
+    else if (is_unfused(choice))
+        return attention_unfused_workspace(problem, choice, bytes);
+    else
+        return attention_forward_workspace(attention, problem, choice, bytes);
+    return CLATTN_SUCCESS;
 }
 
 static clattn_status prepare(clattn_context *context, const clattn_op *op, const struct problem *problem,
@@ -184,13 +217,24 @@ static const char *schedule_name(enum schedule schedule) {
     return schedule == SCHEDULE_TWO_PASS ? "attention_two_pass" : "attention_forward";
 }
 
+/* A causal limit is named by itself; a band is then no news. */
+static const struct {
+    unsigned modifier;
+    const char *name;
+} modifier_names[] = {{MODIFIER_MASK, "mask"},           {MODIFIER_BIAS, "bias"},   {MODIFIER_ALIBI, "alibi"},
+                      {MODIFIER_SEQUENCES, "sequences"}, {MODIFIER_PAGED, "paged"}, {MODIFIER_SOFTCAP, "softcap"},
+                      {MODIFIER_SINKS, "sinks"}};
+
 static void describe(const struct problem *problem, const struct choice *choice, char *name, size_t size) {
     char dims[32];
     int queries = 0, keys = 0;
     snprintf(dims, sizeof dims, problem->value_dim == problem->head_dim ? "d%d" : "d%dv%d", (int)problem->head_dim,
              (int)problem->value_dim);
-    const int used = snprintf(name, size, "%s_%s_%s%s", schedule_name(choice->variant->schedule),
-                              tensor_dtype_name(problem->dtype), dims, problem->causal ? "_causal" : "");
+    int used = snprintf(name, size, "%s_%s_%s%s", schedule_name(choice->variant->schedule),
+                        tensor_dtype_name(problem->dtype), dims, problem->causal ? "_causal" : "");
+    for (size_t i = 0; i < sizeof modifier_names / sizeof *modifier_names && used >= 0 && (size_t)used < size; i++)
+        if ((problem->modifiers & modifier_names[i].modifier) != 0)
+            used += snprintf(name + used, size - (size_t)used, "_%s", modifier_names[i].name);
     if (is_unfused(choice) || used < 0 || (size_t)used >= size)
         return;
     if (is_pipelined(choice))

@@ -11,7 +11,10 @@ int64_t attention_diagonal(const clattn_attention_op *op);
 float attention_scale(const clattn_attention_op *op);
 
 /* Makes the choice's parameters those that run; refuses what cannot run. Comes before all of these. */
-clattn_status attention_forward_plan(clattn_context *context, const struct problem *problem, struct choice *choice);
+clattn_status attention_forward_plan(clattn_context *context, const clattn_attention_op *op,
+                                     const struct problem *problem, struct choice *choice);
+clattn_status attention_forward_workspace(const clattn_attention_op *op, const struct problem *problem,
+                                          const struct choice *choice, size_t *bytes);
 clattn_status attention_forward_prepare(clattn_context *context, const struct problem *problem,
                                         const struct choice *choice);
 clattn_status attention_forward_enqueue(clattn_context *context, const clattn_attention_op *op,

@@ -1,6 +1,7 @@
 /* Attention in one kernel, fused or in two passes over the keys: tile parameters from the tuning row to the kernel's
  * options, and the launch. */
 #include "attention.h"
+#include "attention_mask.h"
 #include "context.h"
 #include "launch.h"
 #include "status.h"
@@ -17,19 +18,6 @@ struct plan {
 struct ready {
     struct plan plan;
     struct program *program; /* lives as long as the context */
-};
-
-/* As view_t and attention_t there. */
-struct view {
-    int64_t offset, batch, head, row;
-};
-
-struct call {
-    struct view q, k, v, o, lse;
-    int64_t diagonal;
-    int32_t heads, heads_per_kv, nq, nk;
-    float scale;
-    int32_t unused;
 };
 
 static int at_least_one(int64_t value) {
@@ -109,24 +97,47 @@ struct kind {
     const struct variant *variant;
     uint64_t caps;
     int64_t head_dim, value_dim;
-    int32_t dtype, out_dtype, causal, aligned;
-    int64_t built; /* 0: what is kept are parameters, 1: a plan with its program */
+    int32_t dtype, out_dtype, bias_dtype, aligned;
+    uint32_t modifiers;
+    int32_t built; /* 0: what is kept are parameters, 1: a plan with its program */
 };
 
 static struct kind kind_of(const struct problem *problem, const struct choice *choice, bool built) {
-    return (struct kind){choice->variant,    choice->facts.caps,      problem->head_dim,
-                         problem->value_dim, (int32_t)problem->dtype, (int32_t)problem->out_dtype,
-                         problem->causal,    problem->aligned,        built};
+    return (struct kind){choice->variant,
+                         choice->facts.caps,
+                         problem->head_dim,
+                         problem->value_dim,
+                         (int32_t)problem->dtype,
+                         (int32_t)problem->out_dtype,
+                         (int32_t)problem->bias_dtype,
+                         problem->aligned,
+                         problem->modifiers,
+                         built};
 }
 
-static clattn_status count_groups(const struct problem *problem, const struct plan *plan, size_t *groups) {
-    const int64_t blocks = (problem->nq + block_queries(plan) - 1) / block_queries(plan);
-    return tile_count_groups("q", problem->batch, problem->heads, blocks, groups);
+static clattn_status count_groups(const clattn_attention_op *op, const struct problem *problem, const struct plan *plan,
+                                  size_t *groups) {
+    int64_t batches = 0;
+    const int64_t blocks = attention_call_blocks(op, problem, block_queries(plan), &batches);
+    return tile_count_groups("q", batches, problem->heads, blocks, groups);
 }
 
-clattn_status attention_forward_plan(clattn_context *context, const struct problem *problem, struct choice *choice) {
+static bool has_mask(const struct problem *problem) {
+    return (problem->modifiers & MODIFIER_MASK) != 0;
+}
+
+clattn_status attention_forward_workspace(const clattn_attention_op *op, const struct problem *problem,
+                                          const struct choice *choice, size_t *bytes) {
+    const struct plan plan = plan_of_choice(problem, choice);
+    *bytes = 0;
+    return has_mask(problem) ? attention_mask_workspace(op, block_queries(&plan), block_keys(&plan), bytes)
+                             : CLATTN_SUCCESS;
+}
+
+clattn_status attention_forward_plan(clattn_context *context, const clattn_attention_op *op,
+                                     const struct problem *problem, struct choice *choice) {
     const struct kind kind = kind_of(problem, choice, false);
-    size_t groups = 0;
+    size_t groups = 0, bytes = 0;
     if (choice->overridden ||
         !memo_find(&context->memo, &kind, sizeof kind, &choice->parameters, sizeof choice->parameters)) {
         FORWARD(tile_choose(&kernel_on_tiles, problem, choice));
@@ -134,7 +145,8 @@ clattn_status attention_forward_plan(clattn_context *context, const struct probl
             memo_keep(&context->memo, &kind, sizeof kind, &choice->parameters, sizeof choice->parameters);
     }
     const struct plan plan = plan_of_choice(problem, choice);
-    return count_groups(problem, &plan, &groups);
+    FORWARD(count_groups(op, problem, &plan, &groups));
+    return attention_forward_workspace(op, problem, choice, &bytes);
 }
 
 void attention_forward_blocks(const struct problem *problem, const struct choice *choice, int *queries, int *keys) {
@@ -145,16 +157,17 @@ void attention_forward_blocks(const struct problem *problem, const struct choice
 
 static clattn_status build(clattn_context *context, const struct problem *problem, const struct choice *choice,
                            struct ready *ready) {
-    char tile[256], options[640];
+    char tile[256], modifiers[128], options[768];
     const struct plan *plan = &ready->plan;
     ready->plan = plan_of_choice(problem, choice);
     tile_options(&plan->shape, "plain", tile, sizeof tile);
+    attention_call_options(problem, modifiers, sizeof modifiers);
     snprintf(options, sizeof options,
-             "%s -DELEMENT=%d -DOUT_ELEMENT=%d -DHEAD_DIM=%d -DVALUE_DIM=%d -DCAUSAL=%d -DALIGNED=%d -DSCORE_TILES=%d "
+             "%s %s -DELEMENT=%d -DOUT_ELEMENT=%d -DHEAD_DIM=%d -DVALUE_DIM=%d -DALIGNED=%d -DSCORE_TILES=%d "
              "-DK_SLICE=%d -DV_SLICE=%d -DQ_RESIDENT=%d -DSTAGE_SLOTS=%d",
-             tile, (int)problem->dtype, (int)problem->out_dtype, (int)problem->head_dim, (int)problem->value_dim,
-             problem->causal, problem->aligned, plan->score_tiles, plan->k_slice, plan->v_slice, plan->q_resident,
-             plan->stage_slots);
+             tile, modifiers, (int)problem->dtype, (int)problem->out_dtype, (int)problem->head_dim,
+             (int)problem->value_dim, problem->aligned, plan->score_tiles, plan->k_slice, plan->v_slice,
+             plan->q_resident, plan->stage_slots);
     const bool two_pass = choice->variant->schedule == SCHEDULE_TWO_PASS;
     const struct program_key key = {
         .file = two_pass ? "attention_two_pass.cl" : "attention_forward.cl",
@@ -180,37 +193,29 @@ static clattn_status get_ready(clattn_context *context, const struct problem *pr
 clattn_status attention_forward_prepare(clattn_context *context, const struct problem *problem,
                                         const struct choice *choice) {
     struct ready ready;
+    if (has_mask(problem))
+        FORWARD(attention_mask_prepare(context, &choice->facts));
     return get_ready(context, problem, choice, &ready);
 }
 
-static struct view view_of(const clattn_tensor *tensor) {
-    return (struct view){tensor->offset, tensor->strides[0], tensor->strides[1], tensor->strides[2]};
+static struct attention_mask_blocks blocks_of(const struct plan *plan, const clattn_workspace *workspace) {
+    return (struct attention_mask_blocks){.queries = block_queries(plan),
+                                          .keys = block_keys(plan),
+                                          .buffer = workspace->buffer,
+                                          .offset = (int64_t)workspace->offset};
 }
 
-static void launch_tensor(struct launch *launch, const clattn_tensor *tensor) {
-    launch_buffer(launch, tensor->memory.kind == CLATTN_MEMORY_BUFFER ? tensor->memory.as.buffer : NULL);
-}
-
-static void set_arguments(struct launch *launch, const clattn_attention_op *op, const struct problem *problem) {
-    const struct call call = {
-        .q = view_of(&op->q),
-        .k = view_of(&op->k),
-        .v = view_of(&op->v),
-        .o = view_of(&op->o),
-        .lse = view_of(&op->lse),
-        .diagonal = attention_diagonal(op),
-        .heads = (int32_t)problem->heads,
-        .heads_per_kv = (int32_t)(problem->heads / problem->kv_heads),
-        .nq = (int32_t)problem->nq,
-        .nk = (int32_t)problem->nk,
-        .scale = attention_scale(op),
-    };
-    launch_tensor(launch, &op->q);
-    launch_tensor(launch, &op->k);
-    launch_tensor(launch, &op->v);
-    launch_tensor(launch, &op->o);
-    launch_tensor(launch, &op->lse);
-    launch_struct(launch, &call, sizeof call);
+static clattn_status enqueue_kernel(const clattn_attention_op *op, const struct problem *problem,
+                                    const struct ready *ready, const struct attention_mask_blocks *blocks,
+                                    struct sequence *sequence) {
+    const struct tile_shape *shape = &ready->plan.shape;
+    const size_t items = (size_t)(shape->groups * shape->items);
+    struct launch kernel;
+    size_t groups = 0;
+    FORWARD(count_groups(op, problem, &ready->plan, &groups));
+    launch_begin(&kernel, ready->program);
+    attention_call_arguments(&kernel, op, problem, has_mask(problem) ? blocks : NULL);
+    return launch_enqueue(&kernel, sequence, 1, &groups, &items);
 }
 
 clattn_status attention_forward_enqueue(clattn_context *context, const clattn_attention_op *op,
@@ -218,16 +223,16 @@ clattn_status attention_forward_enqueue(clattn_context *context, const clattn_at
                                         const clattn_launch *launch) {
     struct ready ready;
     struct sequence sequence;
-    struct launch kernel;
-    size_t groups = 0;
+    clattn_status status = CLATTN_SUCCESS;
+    if (has_mask(problem))
+        FORWARD(attention_mask_prepare(context, &choice->facts));
     FORWARD(get_ready(context, problem, choice, &ready));
-    const struct plan *plan = &ready.plan;
-    FORWARD(count_groups(problem, plan, &groups));
-    const size_t items = (size_t)(plan->shape.groups * plan->shape.items);
-    sequence_begin(&sequence, context, launch, 1);
-    launch_begin(&kernel, ready.program);
-    set_arguments(&kernel, op, problem);
-    const clattn_status status = launch_enqueue(&kernel, &sequence, 1, &groups, &items);
+    const struct attention_mask_blocks blocks = blocks_of(&ready.plan, &launch->workspace);
+    sequence_begin(&sequence, context, launch, has_mask(problem) ? 2 : 1);
+    if (has_mask(problem))
+        status = attention_mask_enqueue(context, &choice->facts, op, &blocks, &sequence);
+    if (status == CLATTN_SUCCESS)
+        status = enqueue_kernel(op, problem, &ready, &blocks, &sequence);
     sequence_end(&sequence);
     return status;
 }

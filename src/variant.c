@@ -12,17 +12,24 @@ static const char *accepts_anything(const struct device_facts *facts, const stru
     return NULL;
 }
 
+enum { MMA_MOST_VALUES = 256 };
+
 static const char *accepts_narrow_operands(const struct device_facts *facts, const struct problem *problem) {
     (void)facts;
-    return problem->dtype == CLATTN_F32 ? "The matrix unit takes fp16 and bf16 operands only." : NULL;
+    if (problem->dtype == CLATTN_F32)
+        return "The matrix unit takes fp16 and bf16 operands only.";
+    return problem->value_dim > MMA_MOST_VALUES ? "Sums of more than 256 values a row do not fit the registers." : NULL;
 }
 
 static const char *accepts_attention_pipelined(const struct device_facts *facts, const struct problem *problem) {
     (void)facts;
     if (problem->dtype == CLATTN_F32)
         return "The matrix unit takes fp16 and bf16 operands only.";
-    if (problem->head_dim % 16 != 0 || problem->value_dim % 16 != 0 || problem->value_dim == 0)
-        return "The pipeline takes head dims that are multiples of 16.";
+    if (problem->head_dim % 16 != 0 || problem->value_dim % 16 != 0 || problem->value_dim == 0 ||
+        problem->head_dim > 256 || problem->value_dim > 256)
+        return "The pipeline takes head dims that are multiples of 16 up to 256.";
+    if (problem->windowed || (problem->modifiers & ~(unsigned)MODIFIER_BAND) != 0 || problem->nq != problem->q_rows)
+        return "Of the modifiers it takes a causal limit alone.";
     if (!problem->copyable)
         return "The copy engine takes rows, heads and batches that start at multiples of 16 bytes, apart from each "
                "other.";
@@ -45,6 +52,8 @@ static const char *accepts_attention_unfused(const struct device_facts *facts, c
         return "With a scale of 0 the product does not read q and k, where NaN must come out.";
     if (problem->value_dim == 0)
         return "Without values there is no second product; the fused variants write lse alone.";
+    if (problem->windowed || (problem->modifiers & ~(unsigned)MODIFIER_BAND) != 0)
+        return "Of the modifiers it takes a causal limit alone.";
     if (problem->nk == 0)
         return "Without keys there is no score to store.";
     if (scores_exceed_allocation(facts, problem))

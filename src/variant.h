@@ -5,6 +5,18 @@
 #include "device.h"
 #include "parameters.h"
 
+/* What attention kernels are compiled with or without; see cl/attention_call.clh. */
+enum modifier {
+    MODIFIER_BAND = 1 << 0,
+    MODIFIER_MASK = 1 << 1,
+    MODIFIER_BIAS = 1 << 2,
+    MODIFIER_ALIBI = 1 << 3,
+    MODIFIER_SEQUENCES = 1 << 4,
+    MODIFIER_PAGED = 1 << 5,
+    MODIFIER_SOFTCAP = 1 << 6,
+    MODIFIER_SINKS = 1 << 7
+};
+
 /* What the choice may depend on, put together by a front-end from a checked operation. Members that an operation does
  * not have are 0. */
 struct problem {
@@ -13,7 +25,10 @@ struct problem {
     clattn_dtype out_dtype; /* of the output */
     /* attention */
     int64_t batch, heads, kv_heads, nq, nk, head_dim, value_dim;
-    bool causal, writes_lse;
+    bool causal, windowed, writes_lse;
+    unsigned modifiers;      /* of enum modifier */
+    clattn_dtype bias_dtype; /* where MODIFIER_BIAS */
+    int64_t q_rows;          /* of the tensor q, in all; batch counts sequences and nq is the longest's length */
     bool zero_scale, positive_scale;
     /* every row of every tensor starts at a multiple of 16 bytes */
     bool aligned;
