@@ -12,61 +12,6 @@ const char *dtype_name(clattn_dtype dtype) {
     return dtype == CLATTN_F16 ? "fp16" : dtype == CLATTN_BF16 ? "bf16" : "fp32";
 }
 
-int64_t attention_row_count(const struct attention_data *data) {
-    return data->problem.batch * data->problem.heads * data->problem.nq;
-}
-
-int64_t attention_o_count(const struct attention_data *data) {
-    return attention_row_count(data) * data->problem.value_dim;
-}
-
-static double *fill(case_fill values, clattn_dtype dtype, const int64_t *dims) {
-    const int64_t count = dims[0] * dims[1] * dims[2] * dims[3];
-    double *array = test_array(count);
-    case_values(values, dims[0], dims[1], dims[2], dims[3], array);
-    for (int64_t i = 0; i < count; i++)
-        array[i] = reference_round(dtype, array[i]);
-    return array;
-}
-
-struct attention_data attention_data_of(const struct attention_case *c, clattn_dtype dtype) {
-    struct attention_data data = {.name = c->name, .dtype = dtype, .out_dtype = dtype};
-    clattn_attention_op *op = &data.settings;
-    clattn_attention_init(op);
-    op->q = clattn_tensor_dense(NULL, dtype, 4, (const int64_t[]){c->batch, c->heads, c->nq, c->head_dim});
-    op->k = clattn_tensor_dense(NULL, dtype, 4, (const int64_t[]){c->batch, c->kv_heads, c->nk, c->head_dim});
-    op->v = clattn_tensor_dense(NULL, dtype, 4, (const int64_t[]){c->batch, c->kv_heads, c->nk, c->value_dim});
-    op->causal = c->causal;
-    op->has_diagonal = c->has_diagonal;
-    op->diagonal = c->diagonal;
-    op->has_scale = c->has_scale;
-    op->scale = c->scale;
-    data.problem = reference_attention_of(op);
-    data.q = fill(c->q, dtype, op->q.dims);
-    data.k = fill(c->k, dtype, op->k.dims);
-    data.v = fill(c->v, dtype, op->v.dims);
-    return data;
-}
-
-struct attention_data attention_data_random(const struct attention_case *shape, clattn_dtype dtype, uint64_t seed) {
-    struct attention_case c = *shape;
-    c.q = c.k = c.v = fill_zero;
-    struct attention_data data = attention_data_of(&c, dtype);
-    double *const arrays[] = {data.q, data.k, data.v};
-    const clattn_tensor *const shapes[] = {&data.settings.q, &data.settings.k, &data.settings.v};
-    for (uint64_t a = 0; a < 3; a++)
-        for (int64_t i = 0; i < reference_count(shapes[a]); i++)
-            arrays[a][i] = reference_round(dtype, (a == 0 ? 2 : 1) * reference_normal((uint64_t)i, seed * 3 + a));
-    return data;
-}
-
-void attention_data_free(struct attention_data *data) {
-    free(data->q);
-    free(data->k);
-    free(data->v);
-    memset(data, 0, sizeof *data);
-}
-
 void attention_result_free(struct attention_result *result) {
     free(result->o);
     free(result->lse);

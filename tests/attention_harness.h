@@ -2,32 +2,12 @@
 #ifndef CLATTN_ATTENTION_HARNESS_H
 #define CLATTN_ATTENTION_HARNESS_H
 
-#include "attention_cases.h"
-#include "reference.h"
+#include "attention_data.h"
 #include "support.h"
-
-/* A problem's settings, its inputs as dense doubles that the dtype holds exactly, and where they lie on the device. */
-struct attention_data {
-    const char *name;
-    clattn_dtype dtype, out_dtype;
-    clattn_attention_op settings; /* dims of q, k, v; causal, diagonal, scale */
-    struct reference_attention problem;
-    double *q, *k, *v;
-    const struct test_layout *layout_q, *layout_k, *layout_v, *layout_o, *layout_lse; /* NULL: dense */
-    bool without_lse;
-    double gap;       /* in what must not be read; 0 is taken for NaN */
-    double tolerance; /* of o, absolute and relative; 0: the bound from the plain version's error */
-};
 
 struct attention_result {
     double *o, *lse; /* dense; lse NULL where the problem has none */
 };
-
-/* Shape and settings of a case, its fills rounded to dtype. Adjust members, then run. */
-struct attention_data attention_data_of(const struct attention_case *c, clattn_dtype dtype);
-/* Q, K and V normally distributed, with a spread that makes the rows of P uneven. */
-struct attention_data attention_data_random(const struct attention_case *shape, clattn_dtype dtype, uint64_t seed);
-void attention_data_free(struct attention_data *data);
 
 /* One variant (NULL: the library's choice): runs twice, demands equal bits, untouched guards and inputs. */
 struct attention_result attention_run(const struct attention_data *data, const char *variant);
@@ -43,9 +23,6 @@ void attention_check(const struct attention_data *data);
 
 /* As attention_check(), for a case in a dtype, against its published numbers too. */
 void attention_check_case(const struct attention_case *c, clattn_dtype dtype);
-
-int64_t attention_o_count(const struct attention_data *data);
-int64_t attention_row_count(const struct attention_data *data);
 
 /* The variants that accept this problem, layouts included: NULL past the last. Every one is a program to compile, so
  * for dims other than 64 it is one variant only, a different one from key to key; CLATTN_TEST_FULL=1 gives all. */

@@ -97,17 +97,18 @@ bool quick_is_right(const struct quick_call *call, const struct quick_result *re
     double q[QUICK_QUERIES * QUICK_MAX_DIM], k[QUICK_KEYS * QUICK_MAX_DIM], v[QUICK_KEYS * QUICK_MAX_DIM];
     double o[QUICK_MAX_DIM], lse;
     const double tolerance = call->dtype == CLATTN_F32 ? 1e-5 : call->dtype == CLATTN_F16 ? 2e-3 : 1.6e-2;
-    const struct reference_attention problem = {
-        .batch = 1,
-        .heads = 1,
-        .kv_heads = 1,
-        .nq = QUICK_QUERIES,
-        .nk = QUICK_KEYS,
-        .head_dim = d,
-        .value_dim = d,
-        .scale = 1 / sqrt((double)d),
-        .causal = call->causal != CLATTN_CAUSAL_NONE,
-        .diagonal = call->causal == CLATTN_CAUSAL_BOTTOM_RIGHT ? QUICK_KEYS - QUICK_QUERIES : 0};
+    const struct reference_attention problem = {.batch = 1,
+                                                .heads = 1,
+                                                .kv_heads = 1,
+                                                .nq = QUICK_QUERIES,
+                                                .nk = QUICK_KEYS,
+                                                .head_dim = d,
+                                                .value_dim = d,
+                                                .scale = 1 / sqrt((double)d),
+                                                .causal = call->causal != CLATTN_CAUSAL_NONE,
+                                                .top_left = call->causal == CLATTN_CAUSAL_TOP_LEFT,
+                                                .window_left = -1,
+                                                .window_right = -1};
     if (result->status != CLATTN_SUCCESS)
         return false;
     for (int64_t i = 0; i < QUICK_KEYS * d; i++) {

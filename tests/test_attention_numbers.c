@@ -63,7 +63,7 @@ static void p_is_right(clattn_dtype dtype, clattn_causal causal) {
             fail_msg("%s: P[%lld] is %.9g, not %.9g (bound %.3g)", variant, (long long)error.index, error.got,
                      error.want, error.bound);
         for (int64_t i = 0; causal && i < nq; i++)
-            for (int64_t j = reference_visible_keys(&data.problem, i); j < nk; j++)
+            for (int64_t j = reference_attention_locate(&data.problem, i).end_key; j < nk; j++)
                 assert_true(p[i * nk + j] == 0);
         free(p);
     }

@@ -64,32 +64,27 @@ static struct job_rows rows(const struct job *job) {
                              .cost = (double)p.nk * (double)(4 * p.head_dim + 2 * p.value_dim)};
 }
 
-/* The problem of one query alone; its keys and values are those of its head. */
-static struct reference_attention row_problem(const struct job *job, struct job_cache *cache, int64_t row,
-                                              const double **q, const double **k, const double **v) {
-    const struct reference_attention all = reference_attention_of(&job->op.attention);
-    const int64_t i = row % all.nq, h = row / all.nq % all.heads, b = row / all.nq / all.heads;
-    const int64_t kv = b * all.kv_heads + h / (all.heads / all.kv_heads);
-    const int64_t key_count = all.nk * all.head_dim, value_count = all.nk * all.value_dim;
-    *q = job_slice(cache, 0, job_find(job, "q"), row * all.head_dim, all.head_dim);
-    *k = job_slice(cache, 1, job_find(job, "k"), kv * key_count, key_count);
-    *v = job_slice(cache, 2, job_find(job, "v"), kv * value_count, value_count);
-    struct reference_attention one = all;
-    one.batch = one.heads = one.kv_heads = one.nq = 1;
-    one.diagonal += i;
-    return one;
+/* What a row needs: its query, and the keys and values of its head. */
+static bool slices(const struct job *job, const struct reference_attention *p, const struct reference_row *at,
+                   struct job_cache *cache, int64_t row, const double *found[3]) {
+    const int64_t first = at->keys ? reference_attention_key(p, at, 0) : 0;
+    found[0] = job_slice(cache, 0, job_find(job, "q"), row * p->head_dim, p->head_dim);
+    found[1] = job_slice(cache, 1, job_find(job, "k"), first * p->head_dim, at->keys * p->head_dim);
+    found[2] = job_slice(cache, 2, job_find(job, "v"), first * p->value_dim, at->keys * p->value_dim);
+    return found[0] && found[1] && found[2];
 }
 
 bool job_attention_row(const struct job *job, struct job_cache *cache, int64_t row, double *want, double *plain,
                        double *want_p, double *plain_p) {
-    const double *q, *k, *v;
-    const struct reference_attention one = row_problem(job, cache, row, &q, &k, &v);
-    if (!q || !k || !v)
-        return false;
     const clattn_attention_op *op = &job->op.attention;
-    const int64_t dv = one.value_dim;
-    reference_attention_row(&one, q, k, v, 0, want, want + dv, want_p);
-    plain_attention_row(&one, op->q.dtype, op->o.dtype, q, k, v, 0, plain, plain + dv, plain_p);
+    const struct reference_attention p = reference_attention_of(op);
+    const struct reference_row at = reference_attention_locate(&p, row);
+    const int64_t dv = p.value_dim;
+    const double *found[3];
+    if (!slices(job, &p, &at, cache, row, found))
+        return false;
+    reference_attention_row_at(&p, &at, found[0], found[1], found[2], want, want + dv, want_p);
+    plain_attention_row_at(&p, &at, op->q.dtype, op->o.dtype, found[0], found[1], found[2], plain, plain + dv, plain_p);
     return true;
 }
 
@@ -99,10 +94,7 @@ static bool reference(const struct job *job, struct job_cache *cache, int64_t ro
 
 static double flops(const struct job *job) {
     const struct reference_attention p = reference_attention_of(&job->op.attention);
-    double pairs = 0;
-    for (int64_t i = 0; i < p.nq; i++)
-        pairs += (double)reference_visible_keys(&p, i);
-    return 2.0 * (double)(p.head_dim + p.value_dim) * pairs * (double)(p.batch * p.heads);
+    return 2.0 * (double)(p.head_dim + p.value_dim) * reference_attention_pairs(&p);
 }
 
 static void describe(const struct job *job, char *text, size_t size) {

@@ -11,6 +11,9 @@ double reference_round(clattn_dtype dtype, double value) {
         return half_to_double(half_from_double(value));
     case CLATTN_BF16:
         return bf16_to_double(bf16_from_double(value));
+    case CLATTN_U8:
+    case CLATTN_I32:
+        return value;
     default:
         return (double)(float)value;
     }
@@ -28,17 +31,37 @@ double reference_ulp(clattn_dtype dtype, double value) {
 }
 
 double reference_decode(clattn_dtype dtype, const void *data, int64_t index) {
-    if (dtype == CLATTN_F32)
+    switch (dtype) {
+    case CLATTN_F16:
+        return half_to_double(((const uint16_t *)data)[index]);
+    case CLATTN_BF16:
+        return bf16_to_double(((const uint16_t *)data)[index]);
+    case CLATTN_U8:
+        return (double)((const uint8_t *)data)[index];
+    case CLATTN_I32:
+        return (double)((const int32_t *)data)[index];
+    default:
         return (double)((const float *)data)[index];
-    const uint16_t bits = ((const uint16_t *)data)[index];
-    return dtype == CLATTN_F16 ? half_to_double(bits) : bf16_to_double(bits);
+    }
 }
 
 void reference_encode(clattn_dtype dtype, void *data, int64_t index, double value) {
-    if (dtype == CLATTN_F32)
+    switch (dtype) {
+    case CLATTN_F16:
+        ((uint16_t *)data)[index] = half_from_double(value);
+        break;
+    case CLATTN_BF16:
+        ((uint16_t *)data)[index] = bf16_from_double(value);
+        break;
+    case CLATTN_U8:
+        ((uint8_t *)data)[index] = (uint8_t)value;
+        break;
+    case CLATTN_I32:
+        ((int32_t *)data)[index] = (int32_t)value;
+        break;
+    default:
         ((float *)data)[index] = (float)value;
-    else
-        ((uint16_t *)data)[index] = dtype == CLATTN_F16 ? half_from_double(value) : bf16_from_double(value);
+    }
 }
 
 int64_t reference_count(const clattn_tensor *shape) {

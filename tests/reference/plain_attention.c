@@ -5,46 +5,70 @@
 #include <math.h>
 #include <stdlib.h>
 
-static float dot(const double *a, const double *b, int64_t count) {
-    float sum = 0;
-    for (int64_t c = 0; c < count; c++)
-        sum += (float)a[c] * (float)b[c];
-    return sum;
+static float score(const struct reference_attention *problem, const struct reference_row *at, const double *query,
+                   const double *keys, int64_t j) {
+    const float softcap = (float)problem->softcap;
+    float x = 0;
+    for (int64_t c = 0; c < problem->head_dim; c++)
+        x += (float)query[c] * (float)keys[j * problem->head_dim + c];
+    x *= (float)problem->scale;
+    if (softcap > 0)
+        x = softcap * tanhf(x / softcap);
+    x += (float)reference_attention_slope(problem, at) * (float)((double)j - at->position);
+    return x + (float)reference_attention_bias(problem, at, j);
 }
 
 /* Turns scores into probabilities of the storage type; returns the row's log-sum-exp. */
-static float softmax(float *score, int64_t count, clattn_dtype dtype) {
-    float max = -INFINITY, sum = 0;
+static float softmax(float *scores, int64_t count, float sink, clattn_dtype dtype) {
+    float max = sink, sum = 0;
     for (int64_t j = 0; j < count; j++)
-        max = fmaxf(max, score[j]);
+        max = fmaxf(max, scores[j]);
+    if (sink != -INFINITY)
+        sum = expf(sink - max);
     for (int64_t j = 0; j < count; j++)
-        sum += score[j] = expf(score[j] - max);
+        sum += scores[j] = expf(scores[j] - max);
     for (int64_t j = 0; j < count; j++)
-        score[j] = (float)reference_round(dtype, (double)(score[j] / sum));
+        scores[j] = (float)reference_round(dtype, (double)(scores[j] / sum));
     return max + logf(sum);
+}
+
+void plain_attention_row_at(const struct reference_attention *problem, const struct reference_row *at,
+                            clattn_dtype dtype, clattn_dtype out_dtype, const double *query, const double *keys,
+                            const double *values, double *o, double *lse, double *p) {
+    const int64_t dv = problem->value_dim;
+    const bool in_use = at->sequence >= 0 && at->query < at->queries;
+    const float sink = problem->sinks && in_use ? (float)problem->sinks[at->head] : -INFINITY;
+    float *scores = malloc((size_t)(at->end_key + 1) * sizeof *scores);
+    int64_t *seen = malloc((size_t)(at->end_key + 1) * sizeof *seen), count = 0;
+    if (!scores || !seen)
+        abort();
+    for (int64_t j = at->first_key; j < at->end_key; j++)
+        if (reference_attention_sees(problem, at, j)) {
+            scores[count] = score(problem, at, query, keys, j);
+            seen[count++] = j;
+        }
+    *lse = (double)(count ? softmax(scores, count, sink, dtype) : sink);
+    for (int64_t c = 0; c < dv; c++) {
+        float sum = 0;
+        for (int64_t n = 0; n < count; n++)
+            sum += scores[n] * (float)values[seen[n] * dv + c];
+        o[c] = reference_round(out_dtype, (double)sum);
+    }
+    for (int64_t j = 0; p && j < reference_attention_columns(problem); j++)
+        p[j] = 0;
+    for (int64_t n = 0; p && n < count; n++)
+        p[seen[n]] = (double)scores[n];
+    free(scores);
+    free(seen);
 }
 
 void plain_attention_row(const struct reference_attention *problem, clattn_dtype dtype, clattn_dtype out_dtype,
                          const double *q, const double *k, const double *v, int64_t row, double *o, double *lse,
                          double *p) {
-    const int64_t d = problem->head_dim, dv = problem->value_dim, nk = problem->nk;
-    const int64_t i = row % problem->nq, h = row / problem->nq % problem->heads;
-    const int64_t kv =
-        row / problem->nq / problem->heads * problem->kv_heads + h / (problem->heads / problem->kv_heads);
-    const int64_t visible = reference_visible_keys(problem, i);
-    float *score = malloc((size_t)(nk + 1) * sizeof *score);
-    if (!score)
-        abort();
-    for (int64_t j = 0; j < visible; j++)
-        score[j] = dot(q + row * d, k + (kv * nk + j) * d, d) * (float)problem->scale;
-    *lse = visible ? (double)softmax(score, visible, dtype) : -(double)INFINITY;
-    for (int64_t c = 0; c < dv; c++) {
-        float sum = 0;
-        for (int64_t j = 0; j < visible; j++)
-            sum += score[j] * (float)v[(kv * nk + j) * dv + c];
-        o[c] = reference_round(out_dtype, (double)sum);
-    }
-    for (int64_t j = 0; p && j < nk; j++)
-        p[j] = j < visible ? (double)score[j] : 0;
-    free(score);
+    const struct reference_row at = reference_attention_locate(problem, row);
+    double *keys, *values;
+    reference_attention_gather(problem, &at, k, v, &keys, &values);
+    plain_attention_row_at(problem, &at, dtype, out_dtype, q + row * problem->head_dim, keys, values, o, lse, p);
+    free(keys);
+    free(values);
 }

@@ -32,27 +32,82 @@ double reference_normal(uint64_t index, uint64_t seed);
 
 /* ---- attention ---- */
 
-struct reference_attention {
-    int64_t batch, heads, kv_heads, nq, nk, head_dim, value_dim;
-    double scale;
-    bool causal;
-    int64_t diagonal; /* where causal: key j is visible to query i where j <= i + diagonal */
+/* A dense array [B,Hq,Nq,Nk] whose dims of 1 are repeated. */
+struct reference_grid {
+    const double *values; /* NULL: absent */
+    int64_t dims[4];
 };
 
-/* From an operation's dims and settings; tensors' memory is not looked at. */
+struct reference_attention {
+    int64_t batch; /* sequences */
+    int64_t heads, kv_heads, head_dim, value_dim;
+    int64_t nq, nk; /* dims[2] of q and k: with offsets all sequences' rows together, with pages those of one page */
+    double scale;
+    double softcap; /* 0: none */
+    bool causal, top_left, has_diagonal;
+    int64_t diagonal;                  /* where has_diagonal */
+    int64_t window_left, window_right; /* -1: no limit */
+    int64_t max_q, max_k;              /* 0: no limit */
+
+    /* What follows is not taken from an operation but given by the caller; NULL where absent. */
+    struct reference_grid mask, bias, alibi;          /* alibi [1 or B,Hq,1,1] */
+    const double *sinks;                              /* [heads] */
+    const double *q_lengths, *k_lengths;              /* [batch] */
+    const double *q_offsets, *k_offsets, *page_table; /* [batch + 1], [batch + 1], [batch, max_pages] */
+    int64_t max_pages;
+};
+
+/* From an operation's dims and settings; tensors' memory is not looked at. Optional tensors are those with a rank: the
+ * dims of their arrays are taken over, their values are for the caller to set. */
 struct reference_attention reference_attention_of(const clattn_attention_op *op);
 
-/* How many keys query i sees; they are the first ones. */
-int64_t reference_visible_keys(const struct reference_attention *problem, int64_t i);
+/* Rows of o: [batch or 1, heads, nq]. */
+int64_t reference_attention_rows(const struct reference_attention *problem);
+/* The most keys that a sequence can have. */
+int64_t reference_attention_columns(const struct reference_attention *problem);
 
-/* Row (b * heads + h) * nq + i of o [value_dim] and lse [1]. p [nk] may be NULL: the probabilities. */
+/* A row of o: whose it is and what it sees. */
+struct reference_row {
+    int64_t sequence; /* -1: no sequence's; such rows are not written */
+    int64_t head, query;
+    int64_t queries, keys;      /* lengths of the sequence; from `queries` on rows are empty, whatever they would see */
+    double position;            /* query + off, from which causal, window and alibi are counted */
+    int64_t first_key, end_key; /* those that lengths, causal and window leave; mask and bias may hide some of them */
+};
+struct reference_row reference_attention_locate(const struct reference_attention *problem, int64_t row);
+
+/* Does the row see key j of its sequence? */
+bool reference_attention_sees(const struct reference_attention *problem, const struct reference_row *at, int64_t j);
+/* Row [k.dims[0], kv_heads, nk] of k and v where key j of the row's sequence lies; -1 where the page does not exist. */
+int64_t reference_attention_key(const struct reference_attention *problem, const struct reference_row *at, int64_t j);
+
+/* Pairs of queries and keys that see each other, over all heads: what the work is proportional to. */
+double reference_attention_pairs(const struct reference_attention *problem);
+
+/* Row `row` of o [value_dim] and lse [1], from whole q, k and v, which the sequences' offsets and pages point into.
+ * p [columns] may be NULL: the probabilities. Rows of no sequence give o = 0, lse = -inf. */
 void reference_attention_row(const struct reference_attention *problem, const double *q, const double *k,
                              const double *v, int64_t row, double *o, double *lse, double *p);
+/* The same from what the row needs: its query [head_dim], its sequence's keys [keys, head_dim] and values
+ * [keys, value_dim] of its head. What the row does not see is not looked at. */
+void reference_attention_row_at(const struct reference_attention *problem, const struct reference_row *at,
+                                const double *query, const double *keys, const double *values, double *o, double *lse,
+                                double *p);
 
 /* The same in fp32, with P rounded to dtype and o to out_dtype. */
 void plain_attention_row(const struct reference_attention *problem, clattn_dtype dtype, clattn_dtype out_dtype,
                          const double *q, const double *k, const double *v, int64_t row, double *o, double *lse,
                          double *p);
+void plain_attention_row_at(const struct reference_attention *problem, const struct reference_row *at,
+                            clattn_dtype dtype, clattn_dtype out_dtype, const double *query, const double *keys,
+                            const double *values, double *o, double *lse, double *p);
+
+/* What is added to a capped score: slope * (j - position) + bias; 0 where there is none. */
+double reference_attention_slope(const struct reference_attention *problem, const struct reference_row *at);
+double reference_attention_bias(const struct reference_attention *problem, const struct reference_row *at, int64_t j);
+/* Dense copies of the keys and values of the row's sequence and head; free() both. */
+void reference_attention_gather(const struct reference_attention *problem, const struct reference_row *at,
+                                const double *k, const double *v, double **keys, double **values);
 
 /* ---- matrix product ---- */
 
