@@ -126,6 +126,19 @@ struct attention_data attention_data_random(const struct attention_case *shape, 
     return data;
 }
 
+void attention_data_fill_mask(struct attention_data *data, uint32_t seed) {
+    const int64_t *dims = data->settings.mask.dims;
+    int64_t at[4], flat = 0;
+    for (at[0] = 0; at[0] < dims[0]; at[0]++)
+        for (at[1] = 0; at[1] < dims[1]; at[1]++)
+            for (at[2] = 0; at[2] < dims[2]; at[2]++)
+                for (at[3] = 0; at[3] < dims[3]; at[3]++, flat++) {
+                    const uint32_t block = (uint32_t)((at[0] * dims[1] + at[1]) * 64 + at[2] / 40 * 16 + at[3] / 50);
+                    const double kind = reference_u(block, seed), mixed = reference_u((uint32_t)flat, seed + 1);
+                    data->mask[flat] = kind < -0.4 ? 0 : kind > 0.4 || mixed > 0 ? 1 + (double)(flat % 255) : 0;
+                }
+}
+
 /* ---- what is not looked at ---- */
 
 struct seen {

@@ -20,6 +20,7 @@ struct attention_data {
     const struct test_layout *layout_mask, *layout_bias, *layout_alibi, *layout_sinks, *layout_q_lengths,
         *layout_k_lengths, *layout_q_offsets, *layout_k_offsets, *layout_page_table;
     bool without_lse;
+    bool wild;        /* lengths, offsets or pages are out of range: what is looked at is not known */
     double gap;       /* in what must not be read; 0 is taken for NaN */
     double tolerance; /* of o, absolute and relative; 0: the bound from the plain version's error */
 };
@@ -34,6 +35,8 @@ void attention_data_bind(struct attention_data *data);
 double *attention_data_add(clattn_tensor *shape, double **array, clattn_dtype dtype, int rank, const int64_t *dims);
 /* Overwrites all that no row may look at, in q, k, v and bias, with the value. */
 void attention_data_poison(struct attention_data *data, double value);
+/* Fills the mask with blocks that are hidden, open or mixed, some of them larger than a kernel's. */
+void attention_data_fill_mask(struct attention_data *data, uint32_t seed);
 void attention_data_free(struct attention_data *data);
 
 int64_t attention_o_count(const struct attention_data *data);

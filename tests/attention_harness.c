@@ -18,22 +18,95 @@ void attention_result_free(struct attention_result *result) {
     memset(result, 0, sizeof *result);
 }
 
+/* ---- on the device ---- */
+
+/* An input: its place in the operation, in the data, and its layout's. */
+static const struct input {
+    const char *name;
+    size_t view, array, layout;
+} inputs[] = {
+#define INPUT(noun)                                                                        \
+    {                                                                                      \
+#noun, offsetof(clattn_attention_op, noun), offsetof(struct attention_data, noun), \
+            offsetof(struct attention_data, layout_##noun)                                 \
+    }
+    INPUT(q),     INPUT(k),         INPUT(v),         INPUT(mask),      INPUT(bias),      INPUT(alibi),
+    INPUT(sinks), INPUT(q_lengths), INPUT(k_lengths), INPUT(q_offsets), INPUT(k_offsets), INPUT(page_table),
+#undef INPUT
+};
+
+enum { INPUTS = sizeof inputs / sizeof inputs[0] };
+
+static clattn_tensor *view_in(clattn_attention_op *op, size_t i) {
+    return (clattn_tensor *)((char *)op + inputs[i].view);
+}
+
+static double **array_in(const struct attention_data *data, size_t i) {
+    return (double **)((uintptr_t)data + inputs[i].array);
+}
+
+static const struct test_layout *layout_in(const struct attention_data *data, size_t i) {
+    return *(const struct test_layout *const *)((const char *)data + inputs[i].layout);
+}
+
+static bool repeats(const clattn_tensor *shape, const struct test_layout *layout) {
+    for (int d = 0; layout && d < shape->rank; d++)
+        if (shape->dims[d] > 1 && layout->strides[d] == 0)
+            return true;
+    return false;
+}
+
+static double gap_of(const struct attention_data *data) {
+    return data->gap != 0 ? data->gap : (double)NAN;
+}
+
+/* What lies around an input's elements: never what it is that would do no harm. */
+static double surroundings(const struct attention_data *data, clattn_dtype dtype) {
+    return dtype == CLATTN_U8 ? 255 : dtype == CLATTN_I32 ? 2147483647 : gap_of(data);
+}
+
+/* A copy of the data with what no row may look at overwritten; where a stride of 0 lets several elements share one
+ * place, the input is left as it is. */
+static struct attention_data poisoned(const struct attention_data *data) {
+    struct attention_data copy = *data;
+    for (size_t i = 0; i < INPUTS; i++) {
+        const clattn_tensor *shape = view_in(&copy.settings, i);
+        double **array = array_in(&copy, i);
+        if (!*array)
+            continue;
+        const int64_t count = reference_count(shape);
+        const double *original = *array;
+        *array = memcpy(test_array(count), original, (size_t)count * sizeof(double));
+    }
+    if (!data->wild)
+        attention_data_poison(&copy, gap_of(data));
+    for (size_t i = 0; i < INPUTS; i++) {
+        const clattn_tensor *shape = view_in(&copy.settings, i);
+        if (*array_in(&copy, i) && repeats(shape, layout_in(data, i)))
+            memcpy(*array_in(&copy, i), *array_in(data, i), (size_t)reference_count(shape) * sizeof(double));
+    }
+    return copy;
+}
+
 struct tensors {
-    struct test_tensor q, k, v, o, lse;
+    struct test_tensor in[INPUTS], o, lse;
     clattn_attention_op op;
 };
 
 static struct tensors upload(const struct attention_data *data) {
     struct tensors t = {.op = data->settings};
-    const double gap = data->gap != 0 ? data->gap : (double)NAN;
-    const int64_t o_dims[] = {data->problem.batch, data->problem.heads, data->problem.nq, data->problem.value_dim};
-    t.q = test_input(data->dtype, 4, t.op.q.dims, data->q, data->layout_q, gap);
-    t.k = test_input(data->dtype, 4, t.op.k.dims, data->k, data->layout_k, gap);
-    t.v = test_input(data->dtype, 4, t.op.v.dims, data->v, data->layout_v, gap);
+    const int64_t *q = data->settings.q.dims, o_dims[] = {q[0], q[1], q[2], data->problem.value_dim};
+    struct attention_data copy = poisoned(data);
+    for (size_t i = 0; i < INPUTS; i++) {
+        clattn_tensor *view = view_in(&t.op, i);
+        if (*array_in(&copy, i)) {
+            t.in[i] = test_input(view->dtype, view->rank, view->dims, *array_in(&copy, i), layout_in(data, i),
+                                 surroundings(data, view->dtype));
+            *view = t.in[i].view;
+        }
+    }
+    attention_data_free(&copy);
     t.o = test_output(data->out_dtype, 4, o_dims, data->layout_o);
-    t.op.q = t.q.view;
-    t.op.k = t.k.view;
-    t.op.v = t.v.view;
     t.op.o = t.o.view;
     if (!data->without_lse) {
         t.lse = test_output(CLATTN_F32, 3, o_dims, data->layout_lse);
@@ -43,9 +116,8 @@ static struct tensors upload(const struct attention_data *data) {
 }
 
 static void release(struct tensors *t) {
-    test_release(&t->q);
-    test_release(&t->k);
-    test_release(&t->v);
+    for (size_t i = 0; i < INPUTS; i++)
+        test_release(&t->in[i]);
     test_release(&t->o);
     test_release(&t->lse);
 }
@@ -78,9 +150,9 @@ struct attention_result attention_run(const struct attention_data *data, const c
         result.lse = test_array(attention_row_count(data));
         test_read(&t.lse, result.lse);
     }
-    test_untouched(&t.q, "q");
-    test_untouched(&t.k, "k");
-    test_untouched(&t.v, "v");
+    for (size_t i = 0; i < INPUTS; i++)
+        if (t.in[i].buffer)
+            test_untouched(&t.in[i], inputs[i].name);
     release(&t);
     return result;
 }
@@ -105,6 +177,19 @@ static void report(const struct attention_data *data, const char *variant, const
              error->largest, error->plain_largest);
 }
 
+/* One row by the oracle and by the plain version. Rows of no sequence stay what outputs start as. */
+static void expected_row(const struct attention_data *data, int64_t row, double *want, double *plain, double *lse) {
+    double plain_lse;
+    reference_attention_row(&data->problem, data->q, data->k, data->v, row, want, lse, NULL);
+    plain_attention_row(&data->problem, data->dtype, data->out_dtype, data->q, data->k, data->v, row, plain, &plain_lse,
+                        NULL);
+    if (reference_attention_locate(&data->problem, row).sequence >= 0)
+        return;
+    for (int64_t c = 0; c < data->problem.value_dim; c++)
+        want[c] = plain[c] = (double)NAN;
+    *lse = (double)NAN;
+}
+
 void attention_compare(const struct attention_data *data, const struct attention_result *result, const char *variant,
                        int64_t rows) {
     const int64_t total = attention_row_count(data), dv = data->problem.value_dim;
@@ -113,10 +198,8 @@ void attention_compare(const struct attention_data *data, const struct attention
     struct reference_error o_error = {0}, lse_error = {0};
     for (int64_t s = 0; s < samples; s++) {
         const int64_t row = sampled_row(s, samples, total);
-        double lse, plain_lse;
-        reference_attention_row(&data->problem, data->q, data->k, data->v, row, want + s * dv, &lse, NULL);
-        plain_attention_row(&data->problem, data->dtype, data->out_dtype, data->q, data->k, data->v, row,
-                            plain + s * dv, &plain_lse, NULL);
+        double lse;
+        expected_row(data, row, want + s * dv, plain + s * dv, &lse);
         memcpy(got + s * dv, result->o + row * dv, (size_t)dv * sizeof *got);
         const double tolerance = data->dtype == CLATTN_F32 ? 1e-5 : 1e-4;
         if (result->lse)
@@ -182,6 +265,18 @@ void attention_check(const struct attention_data *data) {
         fail_msg("%s, %s: no variant accepts", data->name, dtype_name(data->dtype));
 }
 
+void attention_survive(const struct attention_data *data) {
+    struct attention_data wild = *data;
+    size_t index = 0, ran = 0;
+    wild.wild = true;
+    for (const char *variant; (variant = attention_next_variant(&wild, &index)); ran++) {
+        struct attention_result result = attention_run(&wild, variant);
+        attention_result_free(&result);
+    }
+    if (ran == 0)
+        fail_msg("%s, %s: no variant accepts", data->name, dtype_name(data->dtype));
+}
+
 static void compare_published(const struct attention_case *c, const struct attention_data *data,
                               const struct attention_result *result, const char *variant) {
     const double lse_tolerance = data->dtype == CLATTN_F32 ? 1e-5 : 1e-4;
@@ -198,8 +293,9 @@ static bool inputs_exact(const struct attention_case *c, const struct attention_
     const size_t q = (size_t)reference_count(&exact.settings.q) * sizeof(double);
     const size_t k = (size_t)reference_count(&exact.settings.k) * sizeof(double);
     const size_t v = (size_t)reference_count(&exact.settings.v) * sizeof(double);
+    const size_t bias = exact.bias ? (size_t)reference_count(&exact.settings.bias) * sizeof(double) : 0;
     const bool equal = memcmp(rounded->q, exact.q, q) == 0 && memcmp(rounded->k, exact.k, k) == 0 &&
-                       memcmp(rounded->v, exact.v, v) == 0;
+                       memcmp(rounded->v, exact.v, v) == 0 && (!bias || memcmp(rounded->bias, exact.bias, bias) == 0);
     attention_data_free(&exact);
     return equal;
 }
@@ -220,4 +316,9 @@ void attention_check_case(const struct attention_case *c, clattn_dtype dtype) {
     attention_data_free(&data);
     if (ran == 0)
         fail_msg("%s, %s: no variant accepts", c->name, dtype_name(dtype));
+}
+
+void attention_check_table(const struct attention_table *table, clattn_dtype dtype) {
+    for (size_t i = 0; i < table->count; i++)
+        attention_check_case(&table->cases[i], dtype);
 }

@@ -9,7 +9,8 @@ struct attention_result {
     double *o, *lse; /* dense; lse NULL where the problem has none */
 };
 
-/* One variant (NULL: the library's choice): runs twice, demands equal bits, untouched guards and inputs. */
+/* One variant (NULL: the library's choice): runs twice, demands equal bits, untouched guards and inputs. Whatever no
+ * row may look at holds data->gap: keys and values that nothing sees, queries past a length, bias behind a mask. */
 struct attention_result attention_run(const struct attention_data *data, const char *variant);
 void attention_result_free(struct attention_result *result);
 
@@ -21,8 +22,12 @@ void attention_compare(const struct attention_data *data, const struct attention
 /* Runs and compares each variant of attention_next_variant(). Fails where none does. */
 void attention_check(const struct attention_data *data);
 
+/* Runs each variant on data that is out of range: nothing but the outputs may change, whatever they become. */
+void attention_survive(const struct attention_data *data);
+
 /* As attention_check(), for a case in a dtype, against its published numbers too. */
 void attention_check_case(const struct attention_case *c, clattn_dtype dtype);
+void attention_check_table(const struct attention_table *table, clattn_dtype dtype);
 
 /* The variants that accept this problem, layouts included: NULL past the last. Every one is a program to compile, so
  * for dims other than 64 it is one variant only, a different one from key to key; CLATTN_TEST_FULL=1 gives all. */

@@ -245,13 +245,15 @@ static void rows_of_no_sequence_are_told(void **state) {
     (void)state;
     const struct case_modifiers with = {.q_offsets = (const double[]){1, 2, 4}, .max_q = 1};
     struct attention_data data = random_data(&with, CLATTN_CAUSAL_NONE);
-    const int64_t sequences[] = {-1, 0, 1, -1, -1};
+    const int64_t sequences[] = {-1, 0, 1, 1, -1};
     assert_int_equal(attention_row_count(&data), 10);
     for (int64_t row = 0; row < 10; row++) {
         const struct reference_row at = reference_attention_locate(&data.problem, row);
         assert_int_equal(at.sequence, sequences[row % 5]);
         assert_int_equal(at.head, row / 5);
-        assert_true(at.sequence < 0 || at.query == 0);
+        assert_int_equal(at.query, row % 5 == 3 ? 1 : row % 5 == 0 || row % 5 == 4 ? row % 5 : 0);
+        assert_int_equal(at.queries, at.sequence < 0 ? 0 : 1);
+        assert_int_equal(at.end_key, row % 5 == 1 || row % 5 == 2 ? 37 : 0);
     }
     attention_data_free(&data);
 }

@@ -117,8 +117,6 @@ struct reference_row reference_attention_locate(const struct reference_attention
     at.queries = length_of(problem->nq, problem->q_offsets, problem->q_lengths, problem->max_q, at.sequence);
     at.keys = length_of(reference_attention_columns(problem), problem->k_offsets, problem->k_lengths, problem->max_k,
                         at.sequence);
-    if (problem->max_q > 0 && at.query >= problem->max_q)
-        at.sequence = -1;
     at.position = (double)at.query + off_of(problem, &at);
     find_key_range(problem, &at);
     return at;

@@ -70,7 +70,7 @@ int64_t reference_attention_columns(const struct reference_attention *problem);
 struct reference_row {
     int64_t sequence; /* -1: no sequence's; such rows are not written */
     int64_t head, query;
-    int64_t queries, keys;      /* lengths of the sequence; from `queries` on rows are empty, whatever they would see */
+    int64_t queries, keys;      /* lengths of the sequence, cut to max_q and max_k; rows from `queries` on are empty */
     double position;            /* query + off, from which causal, window and alibi are counted */
     int64_t first_key, end_key; /* those that lengths, causal and window leave; mask and bias may hide some of them */
 };

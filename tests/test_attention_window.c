@@ -1,0 +1,139 @@
+/* Sliding windows: on both sides, with and without the causal limit, wider than the context, far from the diagonal. */
+#include "attention_harness.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { D = 64 };
+
+static void published_numbers_in_fp32(void **state) {
+    (void)state;
+    attention_check_table(&window_cases, CLATTN_F32);
+}
+
+static void published_numbers_in_fp16(void **state) {
+    (void)state;
+    attention_check_table(&window_cases, CLATTN_F16);
+}
+
+static void published_numbers_in_bf16(void **state) {
+    (void)state;
+    attention_check_table(&window_cases, CLATTN_BF16);
+}
+
+static struct attention_case shape_of(const char *name, int64_t batch, int64_t nq, int64_t nk, clattn_causal causal) {
+    return (struct attention_case){.name = name,
+                                   .batch = batch,
+                                   .heads = 4,
+                                   .kv_heads = 2,
+                                   .nq = nq,
+                                   .nk = nk,
+                                   .head_dim = D,
+                                   .value_dim = D,
+                                   .causal = causal};
+}
+
+static void set_window(struct attention_data *data, int64_t left, int64_t right) {
+    data->settings.window_left = left;
+    data->settings.window_right = right;
+    attention_data_bind(data);
+}
+
+/* A15: the mean of the keys from i - left to i. */
+static void windows_give_means(void **state) {
+    enum { N = 300 };
+    const int64_t lefts[] = {0, 1, 31, 32, 33, 63, 64, 127, 128, 298, 299, 300, 1000};
+    struct attention_case shape = shape_of("A15", 1, N, N, CLATTN_CAUSAL_BOTTOM_RIGHT);
+    shape.heads = shape.kv_heads = 1;
+    shape.q = fill_zero, shape.k = fill_u2, shape.v = fill_row;
+    (void)state;
+    struct attention_data data = attention_data_of(&shape, CLATTN_F32);
+    size_t index = 0;
+    for (const char *variant; (variant = attention_next_variant(&data, &index));)
+        for (size_t n = 0; n < sizeof lefts / sizeof lefts[0]; n++) {
+            set_window(&data, lefts[n], -1);
+            struct attention_result result = attention_run(&data, variant);
+            for (int64_t i = 0; i < N; i++) {
+                const double first = fmax(0, (double)(i - lefts[n])), want = (first + (double)i) / 2;
+                for (int64_t c = 0; c < D; c++)
+                    if (!(fabs(result.o[i * D + c] - want) <= 1e-4))
+                        fail_msg("%s, left %lld: o of row %lld is %.9g, not %.9g", variant, (long long)lefts[n],
+                                 (long long)i, result.o[i * D + c], want);
+                assert_true(fabs(result.lse[i] - log((double)i - first + 1)) <= 1e-5);
+            }
+            attention_result_free(&result);
+        }
+    attention_data_free(&data);
+}
+
+static void windows_of_any_size(void **state) {
+    const int64_t windows[][2] = {{0, 0},  {0, -1},  {-1, 0},        {17, 5},        {64, 64}, {5, 200},
+                                  {70, 0}, {500, 0}, {INT64_MAX, 3}, {3, INT64_MAX}, {-1, -1}, {100, 100}};
+    (void)state;
+    for (int t = 0; t < 3; t++)
+        for (int causal = 0; causal < 3; causal++)
+            for (size_t w = 0; w < sizeof windows / sizeof windows[0]; w += t ? 4 : 1) {
+                const struct attention_case shape = shape_of("windows", 1, 70, 150, (clattn_causal)causal);
+                struct attention_data data = attention_data_random(&shape, all_dtypes[t], w + 1);
+                set_window(&data, windows[w][0], windows[w][1]);
+                attention_check(&data);
+                attention_data_free(&data);
+            }
+}
+
+/* The window follows the diagonal, with the causal limit and without. */
+static void windows_from_any_diagonal(void **state) {
+    const int64_t diagonals[] = {
+        0, -1, 40, 80, -69, -70, 150, 1000, INT64_MAX, INT64_MIN, -INT64_MAX / 2, INT64_C(1) << 31};
+    (void)state;
+    for (int causal = 0; causal < 2; causal++)
+        for (size_t i = 0; i < sizeof diagonals / sizeof diagonals[0]; i++) {
+            struct attention_case shape = shape_of("windows from a diagonal", 1, 70, 150, (clattn_causal)causal);
+            shape.has_diagonal = 1;
+            shape.diagonal = diagonals[i];
+            struct attention_data data = attention_data_random(&shape, CLATTN_F32, i + 1);
+            set_window(&data, 20, 9);
+            attention_check(&data);
+            attention_data_free(&data);
+        }
+}
+
+/* What no window holds may be NaN or infinity; a key that only some rows see spoils them alone. */
+static void a_key_outside_the_window_has_no_influence(void **state) {
+    enum { N = 60, KEY = 30, LEFT = 7, RIGHT = 3 };
+    struct attention_case shape = shape_of("outside the window", 1, N, N, CLATTN_CAUSAL_NONE);
+    shape.heads = shape.kv_heads = 1;
+    (void)state;
+    for (int t = 0; t < 3; t++) {
+        struct attention_data clean = attention_data_random(&shape, all_dtypes[t], 3);
+        struct attention_data data = attention_data_random(&shape, all_dtypes[t], 3);
+        set_window(&clean, LEFT, RIGHT);
+        set_window(&data, LEFT, RIGHT);
+        data.v[KEY * D] = (double)NAN;
+        size_t index = 0;
+        for (const char *variant; (variant = attention_next_variant(&data, &index));) {
+            struct attention_result before = attention_run(&clean, variant), after = attention_run(&data, variant);
+            attention_compare(&data, &after, variant, N);
+            attention_same_rows(&data, variant, &before, &after, 0, KEY - RIGHT);
+            attention_same_rows(&data, variant, &before, &after, KEY + LEFT + 1, N);
+            attention_result_free(&before);
+            attention_result_free(&after);
+        }
+        attention_data_free(&clean);
+        attention_data_free(&data);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(published_numbers_in_fp32),
+        cmocka_unit_test(published_numbers_in_fp16),
+        cmocka_unit_test(published_numbers_in_bf16),
+        cmocka_unit_test(windows_give_means),
+        cmocka_unit_test(windows_of_any_size),
+        cmocka_unit_test(windows_from_any_diagonal),
+        cmocka_unit_test(a_key_outside_the_window_has_no_influence),
+    };
+    return support_main("attention windows", tests, sizeof tests / sizeof tests[0]);
+}
