@@ -3,43 +3,6 @@
 
 #include <math.h>
 
-#define AT(member) offsetof(struct call_set, member), sizeof(((struct call_set *)0)->member)
-#define INT(member, value) \
-    { .kind = PATCH_INT, AT(member), .integer = (value) }
-#define FLOAT(member, value) \
-    { .kind = PATCH_FLOAT, AT(member), .real = (double)(value) }
-#define TEXT(member, value) \
-    { .kind = PATCH_POINTER, AT(member), .pointer = (value) }
-#define HANDLE(member, value) \
-    { .kind = PATCH_POINTER, AT(member), .special = (value) }
-#define ABSENT(member) \
-    { .kind = PATCH_ABSENT, AT(member) }
-#define NOTHING \
-    { .kind = PATCH_NONE }
-#define INVALID CLATTN_INVALID_ARGUMENT
-
-/* A patch holds commas: rows are written with the patches last. */
-#define ROW(what, base, status, argument, value, ...) \
-    { what, base, {__VA_ARGS__}, status, argument, value, false }
-#define LAUNCH(what, base, status, argument, value, ...) \
-    { what, base, {__VA_ARGS__}, status, argument, value, true }
-
-/* What any tensor can have wrong with it; the op's own rules follow below. */
-#define TENSOR(base, name, member)                                                                                   \
-    ROW(name " of no dtype", base, INVALID, name, "0", INT(member.dtype, 0)),                                        \
-        ROW(name " of unknown dtype", base, INVALID, name, "77", INT(member.dtype, 77)),                             \
-        ROW(name " of unknown memory kind", base, INVALID, name, "3", INT(member.memory.kind, 3)),                   \
-        ROW(name " with rank 0", base, INVALID, name, "0", INT(member.rank, 0)),                                     \
-        ROW(name " with rank 5", base, INVALID, name, "5", INT(member.rank, 5)),                                     \
-        ROW(name " with a negative dim", base, INVALID, name, "-3", INT(member.dims[0], -3)),                        \
-        ROW(name " with a negative stride", base, INVALID, name, "-8", INT(member.strides[0], -8)),                  \
-        ROW(name " at a negative offset", base, INVALID, name, "-1", INT(member.offset, -1)),                        \
-        ROW(name " beyond its buffer", base, INVALID, name, "100000", INT(member.offset, 100000)),                   \
-        ROW(name " beyond 64 bits", base, INVALID, name, NULL, INT(member.offset, INT64_MAX - 1)),                   \
-        ROW(name " with a stride beyond 64 bits", base, INVALID, name, NULL, INT(member.strides[0], INT64_MAX / 2)), \
-        ROW(name " in a NULL buffer", base, INVALID, name, "NULL", TEXT(member.memory.as.buffer, NULL)),             \
-        ROW(name " of another context", base, INVALID, name, NULL, HANDLE(member.memory.as.buffer, FOREIGN_BUFFER))
-
 const struct bad_call bad_calls[] = {
     TENSOR(ATTENTION, "q", attention.q),
     TENSOR(ATTENTION, "v", attention.v),

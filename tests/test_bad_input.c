@@ -35,6 +35,13 @@ static void make_tensors(void) {
     add(IN_X, CLATTN_F32, 2, (const int64_t[]){3, 10});
     add(IN_A, CLATTN_F32, 2, (const int64_t[]){4, 6});
     add(IN_B, CLATTN_F32, 2, (const int64_t[]){6, 5});
+    add(IN_MASK, CLATTN_U8, 4, (const int64_t[]){2, 4, 5, 7});
+    add(IN_BIAS, CLATTN_F32, 4, (const int64_t[]){2, 1, 5, 7});
+    add(IN_ALIBI, CLATTN_F32, 2, (const int64_t[]){2, 4});
+    add(IN_SINKS, CLATTN_F32, 1, (const int64_t[]){4});
+    add(IN_LENGTHS, CLATTN_I32, 1, (const int64_t[]){2});
+    add(IN_OFFSETS, CLATTN_I32, 1, (const int64_t[]){3});
+    add(IN_TABLE, CLATTN_I32, 2, (const int64_t[]){2, 3});
     add(OUT_O, CLATTN_F32, 4, (const int64_t[]){2, 4, 5, 6});
     add(OUT_LSE, CLATTN_F32, 3, (const int64_t[]){2, 4, 5});
     add(OUT_Y, CLATTN_F32, 2, (const int64_t[]){3, 10});
@@ -44,6 +51,20 @@ static void make_tensors(void) {
     add(OUT_HALF, CLATTN_F16, 4, (const int64_t[]){2, 4, 5, 6});
 }
 
+static void fill_modifiers(void) {
+    clattn_attention_op *modified = &valid.modified, *ragged = &valid.ragged, *paged = &valid.paged;
+    *modified = *ragged = *paged = valid.attention;
+    modified->mask = ragged->mask = tensors[IN_MASK].view;
+    modified->bias = tensors[IN_BIAS].view;
+    modified->alibi = tensors[IN_ALIBI].view;
+    modified->sinks = tensors[IN_SINKS].view;
+    modified->q_lengths = modified->k_lengths = paged->k_lengths = tensors[IN_LENGTHS].view;
+    ragged->q_offsets = ragged->k_offsets = paged->k_offsets = tensors[IN_OFFSETS].view;
+    ragged->q.dims[0] = ragged->k.dims[0] = ragged->v.dims[0] = ragged->o.dims[0] = ragged->lse.dims[0] = 1;
+    paged->k_offsets.memory.kind = CLATTN_MEMORY_NONE;
+    paged->page_table = tensors[IN_TABLE].view;
+}
+
 static void fill_calls(void) {
     clattn_attention_init(&valid.attention);
     valid.attention.q = tensors[IN_Q].view;
@@ -51,6 +72,7 @@ static void fill_calls(void) {
     valid.attention.v = tensors[IN_V].view;
     valid.attention.o = tensors[OUT_O].view;
     valid.attention.lse = tensors[OUT_LSE].view;
+    fill_modifiers();
     clattn_attention_merge_init(&valid.merge);
     valid.merge.count = 2;
     valid.o_in[0] = tensors[IN_O0].view;
@@ -132,6 +154,8 @@ static const void *special(enum special which) {
         return tensors[OUT_O].buffer;
     case BUFFER_OF_M:
         return tensors[OUT_M].buffer;
+    case BUFFER_OF_SINKS:
+        return tensors[IN_SINKS].buffer;
     case NO_SPECIAL:
         break;
     }
@@ -182,6 +206,12 @@ static const clattn_op *op_of(const struct call_set *set, enum base base) {
     switch (base) {
     case ATTENTION:
         return &set->attention.head;
+    case MODIFIED:
+        return &set->modified.head;
+    case RAGGED:
+        return &set->ragged.head;
+    case PAGED:
+        return &set->paged.head;
     case MERGE:
         return &set->merge.head;
     case SOFTMAX:
@@ -200,6 +230,12 @@ static clattn_status call_base(const struct call_set *set, enum base base) {
     switch (base) {
     case ATTENTION:
         return clattn_attention(device.clattn, &set->attention, &set->launch);
+    case MODIFIED:
+        return clattn_attention(device.clattn, &set->modified, &set->launch);
+    case RAGGED:
+        return clattn_attention(device.clattn, &set->ragged, &set->launch);
+    case PAGED:
+        return clattn_attention(device.clattn, &set->paged, &set->launch);
     case MERGE:
         return clattn_attention_merge(device.clattn, &set->merge, &set->launch);
     case SOFTMAX:
@@ -267,7 +303,9 @@ static void every_bad_call_is_refused(void **state) {
     int wrong = 0;
     for (size_t i = 0; i < bad_call_count; i++)
         wrong += try_bad_call(&bad_calls[i]);
-    assert_true(bad_call_count >= 100);
+    for (size_t i = 0; i < bad_attention_call_count; i++)
+        wrong += try_bad_call(&bad_attention_calls[i]);
+    assert_true(bad_call_count >= 100 && bad_attention_call_count >= 100);
     assert_int_equal(wrong, 0);
 }
 
