@@ -62,6 +62,9 @@ static clattn_status check(clattn_context *context, const clattn_op *op, clattn_
 static clattn_status choose(clattn_context *context, const clattn_launch *launch, bool run_selftest,
                             struct call *call) {
     const struct operation *operation = call->operation;
+    /* A self-test runs kernels: what is refused without it must be refused before. */
+    if (run_selftest && launch != NULL && launch->parameters != NULL)
+        FORWARD(choose(context, launch, false, call));
     FORWARD(choice_make(context, &call->problem, launch, operation->tuning_size(&call->problem), run_selftest,
                         &call->choice));
     return operation->plan != NULL ? operation->plan(context, call->op, &call->problem, run_selftest, &call->choice)

@@ -43,7 +43,7 @@ static void check(const char *name, clattn_dtype dtype, int64_t heads, int64_t k
 
 /* A35. Each head dim is a program of its own, so the half types take every fifth. */
 static void head_dims(clattn_dtype dtype, size_t step) {
-    const int64_t dims[] = {1, 2, 3, 5, 8, 33, 40, 46, 72, 80, 96, 100, 127, 128, 160, 256};
+    const int64_t dims[] = {1, 2, 3, 5, 8, 33, 40, 46, 72, 80, 96, 100, 127, 128, 160, 256, 511};
     for (size_t i = step > 1 ? 2 : 0; i < sizeof dims / sizeof dims[0]; i += step)
         check("A35 head dims", dtype, 2, 2, 5, 37, dims[i], dims[i], CLATTN_CAUSAL_NONE);
 }
@@ -66,10 +66,11 @@ static void head_dims_in_bf16(void **state) {
 /* A36 */
 static void value_dims_unlike_head_dims(void **state) {
     (void)state;
-    const int64_t dims[][2] = {{3, 5}, {24, 40}, {64, 128}, {192, 128}, {64, 1}};
+    const int64_t dims[][2] = {{3, 5}, {24, 40}, {64, 128}, {192, 128}, {64, 1}, {576, 512}, {320, 300}};
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
         check("A36 value dims", CLATTN_F32, 2, 1, 17, 35, dims[i][0], dims[i][1], CLATTN_CAUSAL_BOTTOM_RIGHT);
     check("A36 value dims", CLATTN_F16, 2, 1, 17, 35, 24, 40, CLATTN_CAUSAL_BOTTOM_RIGHT);
+    check("A36 value dims", CLATTN_BF16, 2, 1, 17, 35, 576, 512, CLATTN_CAUSAL_NONE);
 }
 
 static void lengths_around_tiles(void **state) {
@@ -113,9 +114,9 @@ static void lse_may_be_absent(void **state) {
     attention_data_free(&data);
 }
 
-static void dims_over_256_are_refused(void **state) {
+static void too_large_dims_are_refused(void **state) {
     (void)state;
-    const int64_t dims[][2] = {{257, 64}, {64, 257}, {512, 512}, {576, 512}};
+    const int64_t dims[][2] = {{577, 64}, {64, 513}, {1024, 1024}};
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++) {
         clattn_attention_op op;
         const int64_t k_dims[] = {1, 2, 7, dims[i][0]}, v_dims[] = {1, 2, 7, dims[i][1]};
@@ -144,7 +145,7 @@ int main(void) {
         cmocka_unit_test(head_dims_in_fp32),    cmocka_unit_test(head_dims_in_fp16),
         cmocka_unit_test(head_dims_in_bf16),    cmocka_unit_test(value_dims_unlike_head_dims),
         cmocka_unit_test(lengths_around_tiles), cmocka_unit_test(many_batches),
-        cmocka_unit_test(lse_may_be_absent),    cmocka_unit_test(dims_over_256_are_refused),
+        cmocka_unit_test(lse_may_be_absent),    cmocka_unit_test(too_large_dims_are_refused),
     };
     return support_main("attention shapes", tests, sizeof tests / sizeof tests[0]);
 }
