@@ -28,7 +28,7 @@ static const char *accepts_attention_pipelined(const struct device_facts *facts,
     if (problem->head_dim % 16 != 0 || problem->value_dim % 16 != 0 || problem->value_dim == 0 ||
         problem->head_dim > 256 || problem->value_dim > 256)
         return "The pipeline takes head dims that are multiples of 16 up to 256.";
-    if (problem->windowed || (problem->modifiers & ~(unsigned)MODIFIER_BAND) != 0 || problem->nq != problem->q_rows)
+    if (problem->windowed || (problem->modifiers & ~(unsigned)MODIFIER_BAND) != 0 || problem->nq < problem->q_rows)
         return "Of the modifiers it takes a causal limit alone.";
     if (!problem->copyable)
         return "The copy engine takes rows, heads and batches that start at multiples of 16 bytes, apart from each "
