@@ -19,7 +19,7 @@ import xml.etree.ElementTree as xml
 
 CLATTN, HIDDEN = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 HIDDEN_BYTES = 48 << 20
-FORMATS = {"<f4": "f", "<f2": "e", "<u2": "H", "<i4": "i"}
+FORMATS = {"<f4": "f", "<f2": "e", "<u2": "H", "<i4": "i", "<i8": "q", "|u1": "B", "|b1": "?"}
 
 
 def clattn(*words, env=None):
@@ -77,19 +77,21 @@ def from_bf16(bits):
     return struct.unpack("<f", struct.pack("<I", bits << 16))[0]
 
 
-def attention(q, k, v, shape_q, shape_k, causal=False):
+def attention(q, k, v, shape_q, shape_k, causal=False, sees=lambda b, h, i, j: True, change=lambda b, h, i, j, s: s,
+              sinks=None):
     """[B,H,N,D] lists in C order, one head of keys per head of queries."""
-    b, h, nq, d = shape_q
+    batch, heads, nq, d = shape_q
     nk = shape_k[2]
     out = []
-    for head in range(b * h):
-        for i in range(nq):
-            row = q[(head * nq + i) * d:][:d]
-            seen = min(nk, max(0, i + nk - nq + 1)) if causal else nk
-            scores = [sum(x * y for x, y in zip(row, k[(head * nk + j) * d:][:d])) / math.sqrt(d) for j in range(seen)]
-            weights = [math.exp(s - max(scores)) for s in scores]
-            for c in range(d):
-                out.append(sum(w * v[(head * nk + j) * d + c] for j, w in enumerate(weights)) / sum(weights) if seen else 0)
+    for b, h, i in indices_of((batch, heads, nq)):
+        row, first = q[((b * heads + h) * nq + i) * d:][:d], (b * heads + h) * nk
+        seen = [j for j in range(nk) if (not causal or j <= i + nk - nq) and sees(b, h, i, j)]
+        scores = [change(b, h, i, j, sum(x * y for x, y in zip(row, k[(first + j) * d:][:d])) / math.sqrt(d)) for j in seen]
+        top = max(scores, default=0)
+        weights = [math.exp(s - top) for s in scores]
+        total = sum(weights) + (math.exp(sinks[h] - top) if sinks and seen else 0)
+        for c in range(d):
+            out.append(sum(w * v[(first + j) * d + c] for j, w in zip(seen, weights)) / total if seen else 0)
     return out
 
 
@@ -204,6 +206,139 @@ class Run(Case):
         self.assertClose(got, want, 1e-5)
 
 
+class Modifiers(Case):
+    """Each modifier of attention through the command, against its definition and the oracle."""
+    shape_q, shape_k = (2, 2, 5, 8), (2, 2, 7, 8)
+
+    def setUp(self):
+        super().setUp()
+        for seed, (name, shape) in enumerate([("q", self.shape_q), ("k", self.shape_k), ("v", self.shape_k)]):
+            values = self.normal(math.prod(shape), seed)
+            setattr(self, name, values)
+            write_npy(self.path(name), shape, values)
+
+    def run_with(self, *words, shape=None, **extra):
+        """extra: name=(shape, values, descr); values of o in [B,H,N,D]."""
+        files = []
+        for name in ("q", "k", "v"):
+            if name not in extra:
+                files += ["--in", f"{name}={self.path(name)}"]
+        for name, (dims, values, descr) in extra.items():
+            write_npy(self.path(f"in_{name}"), dims, values, descr)
+            files += ["--in", f"{name}={self.path(f'in_{name}')}"]
+        said = json.loads(self.ok("run", "attention", *words, *files, "--out", f"o={self.path('o')}", "--check", "--json"))
+        self.assertTrue(said["check"]["ok"], said)
+        got_shape, _, got = read_npy(self.path("o"))
+        self.assertEqual(got_shape, shape or self.shape_q)
+        return got
+
+    def assertAttends(self, got, tolerance=1e-5, **how):
+        self.assertClose(got, attention(self.q, self.k, self.v, self.shape_q, self.shape_k, **how), tolerance)
+
+    def test_mask_of_bytes_or_bools_in_any_broadcast(self):
+        for shape, descr in (((2, 2, 5, 7), "|b1"), ((2, 1, 1, 7), "|u1"), ((1, 1, 5, 7), "|b1")):
+            dice = random.Random(3)
+            mask = {index: dice.random() < 0.6 for index in indices_of(shape)}
+            got = self.run_with(mask=(shape, [3 * shown if descr == "|u1" else shown for shown in mask.values()], descr))
+            self.assertAttends(got, sees=lambda *at: mask[tuple(min(x, n - 1) for x, n in zip(at, shape))])
+
+    def test_bias_of_either_type(self):
+        for words, descr, tolerance in (((), "<f4", 1e-5), (("bias_dtype=f32", "dtype=f16", "out_dtype=f32"), "<f4", 5e-3)):
+            bias = self.normal(2 * 5 * 7, 9)
+            got = self.run_with(*words, bias=((1, 2, 5, 7), bias, descr))
+            self.assertAttends(got, tolerance, change=lambda b, h, i, j, s: s + bias[(h * 5 + i) * 7 + j])
+
+    def test_alibi_sinks_and_cap(self):
+        slopes = [1 / 16, 1 / 256]
+        want = dict(change=lambda b, h, i, j, s: 2 * math.tanh(s / 2) + slopes[h] * (j - (i + 2)), sinks=[0.5, -1.0])
+        words, sinks = ("softcap=2",), ((2,), [0.5, -1.0], "<f4")
+        self.assertAttends(self.run_with(*words, sinks=sinks, alibi=((2,), slopes, "<f2")), **want)
+        self.assertAttends(self.run_with(*words, "alibi=standard", sinks=sinks), **want)
+
+    def test_windows_lengths_and_diagonals(self):
+        got = self.run_with("window=2,1", "diagonal=1")
+        self.assertAttends(got, sees=lambda b, h, i, j: i + 1 - 2 <= j <= i + 1 + 1)
+        got = self.run_with(q_lengths=((2,), [5, 3], "<i4"), k_lengths=((2,), [4, 7], "<i8"))
+        self.assertAttends(got, sees=lambda b, h, i, j: i < (5, 3)[b] and j < (4, 7)[b])
+        self.assertAttends(self.run_with("max_k=4"), sees=lambda b, h, i, j: j < 4)
+
+    def as_ragged(self, values, rows, shape):
+        """[B,H,N,D] to [1,H,total,D], of sequence b the first rows[b]."""
+        b, h, n, d = shape
+        return [values[((s * h + k) * n + i) * d + c] for k in range(h) for s in range(b) for i in range(rows[s])
+                for c in range(d)]
+
+    def test_ragged_sequences_in_either_layout(self):
+        nq, nk = (5, 2), (4, 7)
+        shapes = {"q": (1, 2, 7, 8), "k": (1, 2, 11, 8), "v": (1, 2, 11, 8)}
+        offsets = {"q_offsets": ((3,), [0, 5, 7], "<i4"), "k_offsets": ((3,), [0, 4, 11], "<i8")}
+        lists = {name: self.as_ragged(getattr(self, name), nq if name == "q" else nk, self.shape_q if name == "q" else
+                                      self.shape_k) for name in shapes}
+        want = attention(self.q, self.k, self.v, self.shape_q, self.shape_k,
+                         sees=lambda b, h, i, j: j <= i + nk[b] - nq[b] and j < nk[b])
+        want = self.as_ragged(want, nq, self.shape_q)
+        inputs = {name: (shape, lists[name], "<f4") for name, shape in shapes.items()}
+        self.assertClose(self.run_with("causal=bottom_right", shape=(1, 2, 7, 8), **inputs, **offsets), want, 1e-5)
+        inputs = {name: ((1, shape[2], 2, 8), Run.swap(lists[name], shape), "<f4") for name, shape in shapes.items()}
+        got = self.run_with("causal=bottom_right", "layout=bshd", shape=(1, 7, 2, 8), **inputs, **offsets)
+        self.assertClose(Run.swap(got, (1, 7, 2, 8)), want, 1e-5)
+
+    def test_pages_in_either_layout(self):
+        order, page, length = [[4, 1], [0, 3]], 4, (7, 5)
+        for words, shape in (((), (5, page, 2, 8)), (("page_layout=hnd",), (5, 2, page, 8))):
+            stored = {}
+            for name in ("k", "v"):
+                values = [math.nan] * (5 * page * 2 * 8)
+                strides = strides_of(shape, False)
+                if not words:
+                    strides[1], strides[2] = strides[2], strides[1]
+                for b, h, j, c in indices_of(self.shape_k):
+                    if j < length[b]:
+                        index = (order[b][j // page], h, j % page, c)
+                        values[sum(i * s for i, s in zip(index, strides))] = getattr(self, name)[((b * 2 + h) * 7 + j) * 8 + c]
+                stored[name] = (shape, values, "<f4")
+            got = self.run_with(*words, **stored, page_table=((2, 2), sum(order, []), "<i4"),
+                                k_lengths=((2,), length, "<i4"))
+            self.assertAttends(got, sees=lambda b, h, i, j: j < length[b])
+
+    def test_wrong_inputs_are_2_and_what_is_beyond_the_library_is_3(self):
+        wrong = [
+            (2, "element type f32, want u8 or bool", [], {"mask": ((2, 2, 5, 7), [0.0] * 140, "<f4")}),
+            (2, "mask: dims[3] = 6", [], {"mask": ((1, 1, 5, 6), [1] * 30, "|u1")}),
+            (2, "mask: rank is 2", [], {"mask": ((5, 7), [1] * 35, "|u1")}),
+            (2, "bias: element type i32", [], {"bias": ((1, 1, 1, 7), [1] * 7, "<i4")}),
+            (2, "alibi: dims[0] = 3", [], {"alibi": ((3,), [0.0] * 3, "<f4")}),
+            (2, "alibi=standard", ["alibi=standard"], {"alibi": ((2,), [0.0] * 2, "<f4")}),
+            (2, "alibi=steep", ["alibi=steep"], {}),
+            (2, "sinks: rank is 2", [], {"sinks": ((1, 2), [0.0] * 2, "<f4")}),
+            (2, "k_lengths: element type f32", [], {"k_lengths": ((2,), [1.0] * 2, "<f4")}),
+            (2, "k_lengths: 4294967296 at 1", [], {"k_lengths": ((2,), [1, 1 << 32], "<i8")}),
+            (2, "k_lengths[1] = 8, want 0 to 7", [], {"k_lengths": ((2,), [1, 8], "<i4")}),
+            (2, "q_lengths[0] = -1", [], {"q_lengths": ((2,), [-1, 5], "<i4")}),
+            (2, "k_lengths: 2 dimensions", [], {"k_lengths": ((1, 2), [1, 1], "<i4")}),
+            (2, "q: dims[0] = 2, with q_offsets", [], {"q_offsets": ((2,), [0, 5], "<i4")}),
+            (2, "k_offsets[2] = 3", [], {"k_offsets": ((3,), [0, 5, 3], "<i4")}),
+            (2, "page_table[1][0] = 2, k has 2 pages", [], {"page_table": ((2, 1), [0, 2], "<i4")}),
+            (2, "maks", [], {"maks": ((2, 2, 5, 7), [1] * 140, "|u1")}),
+            (2, "window=3", ["window=3"], {}),
+            (2, "window_left: -2", ["window=-2,0"], {}),
+            (2, "softcap: -1", ["softcap=-1"], {}),
+            (2, "max_q: -1", ["max_q=-1"], {}),
+            (2, "no setting 'page_layout'", ["page_layout=hnd"], {}),
+            (2, "no setting 'mask'", ["mask=random"], {}),
+            (3, "head dim 577", [], {name: ((1, 1, 1, 577), [0.0] * 577, "<f4") for name in ("q", "k", "v")}),
+        ]
+        for code, reason, words, extra in wrong:
+            with self.subTest(reason=reason):
+                files = [] if "q" in extra else sum((["--in", f"{name}={self.path(name)}"] for name in "qkv"), [])
+                for name, (shape, values, descr) in extra.items():
+                    write_npy(self.path("in_" + name), shape, values, descr)
+                    files += ["--in", f"{name}={self.path('in_' + name)}"]
+                done = clattn("run", "attention", *words, *files)
+                self.assertEqual(done.returncode, code, done.stderr)
+                self.assertIn(reason, done.stderr)
+
+
 class Misuse(Case):
     def test_wrong_usage_is_2_and_says_why(self):
         write_npy(self.path("x"), (2, 3), [0.0] * 6)
@@ -246,6 +381,12 @@ class Misuse(Case):
             ("bench", "attention", "--shape", "1,2,x"): "1,2,x",
             ("bench", "attention", "--suite", "everything"): "everything",
             ("bench", "--suite", "host", "--shape", "1"): "exclude",
+            ("bench", "attention", "--shape", "1,2,2,8,8,8", "mask=spotted"): "mask=spotted",
+            ("bench", "attention", "--shape", "1,2,2,8,8,8", "mask=random", "mask_dims=1,1,n"): "mask_dims=1,1,n",
+            ("bench", "attention", "--shape", "2,2,2,8,8,8", "ragged=3"): "B of --shape",
+            ("bench", "attention", "--shape", "1,2,2,8,8,8", "ragged=5,6"): "q_offsets[2] = 11",
+            ("bench", "attention", "--shape", "2,2,2,8,8,8", "k_lengths=1,2,3"): "k_lengths=1,2,3",
+            ("bench", "attention", "--shape", "1,2,2,8,8,8", "paged=0"): "paged=0",
         }
         for words, reason in wrong.items():
             with self.subTest(words=words):

@@ -10,10 +10,10 @@ static const struct {
     size_t size;
     clattn_dtype dtype;
 } elements[] = {
-    [ELEMENT_F32] = {"f32", 4, CLATTN_F32},        [ELEMENT_F16] = {"f16", 2, CLATTN_F16},
-    [ELEMENT_BF16] = {"bf16", 2, CLATTN_BF16},     [ELEMENT_I32] = {"i32", 4, (clattn_dtype)0},
-    [ELEMENT_I64] = {"i64", 8, (clattn_dtype)0},   [ELEMENT_U8] = {"u8", 1, (clattn_dtype)0},
-    [ELEMENT_BOOL] = {"bool", 1, (clattn_dtype)0},
+    [ELEMENT_F32] = {"f32", 4, CLATTN_F32},      [ELEMENT_F16] = {"f16", 2, CLATTN_F16},
+    [ELEMENT_BF16] = {"bf16", 2, CLATTN_BF16},   [ELEMENT_I32] = {"i32", 4, CLATTN_I32},
+    [ELEMENT_I64] = {"i64", 8, (clattn_dtype)0}, [ELEMENT_U8] = {"u8", 1, CLATTN_U8},
+    [ELEMENT_BOOL] = {"bool", 1, CLATTN_U8},
 };
 
 size_t element_size(enum element element) {
@@ -25,7 +25,7 @@ const char *element_name(enum element element) {
 }
 
 bool element_is_float(enum element element) {
-    return elements[element].dtype != 0;
+    return element <= ELEMENT_BF16;
 }
 
 bool element_named(const char *name, enum element *out) {

@@ -23,7 +23,7 @@ size_t element_size(enum element element);
 const char *element_name(enum element element); /* "f32" */
 bool element_is_float(enum element element);
 bool element_named(const char *name, enum element *out);
-clattn_dtype element_dtype(enum element element); /* for float elements */
+clattn_dtype element_dtype(enum element element); /* 0 of int64, which the library does not know */
 
 /* Zeroed. False where the size overflows or memory is short. */
 bool array_make(struct array *array, enum element element, int rank, const int64_t *dims);

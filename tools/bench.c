@@ -18,13 +18,19 @@ static const char help[] =
     "and merges, of its multiply-add rate for the others.\n\n"
     "  --suite NAME       seeds: unfused, host-tiled and fused attention at B8 H32 N2048 D64 (smaller where that does\n"
     "                     not fit), and over N; softmax: long and short rows; attention: fused against unfused;\n"
+    "                     modifiers: what each modifier of attention costs beside attention without it;\n"
     "                     nvidia-forward: attention forward in fp16 at the shapes that tools/bench_pytorch.py times "
     "too;\n"
     "                     host: time that a call takes on the host, and time to the first result\n"
     "  --shape SIZES      one shape: attention B,HQ,HKV,NQ,NK,D[,DV]; softmax family D0[,D1[,D2[,D3]]];\n"
     "                     gemm [B,]M,N,K; attention_merge PARTS,B,H,N,DV; softmax_merge PARTS,D0[,D1...]\n"
     "  --dtype D          f32, f16, bf16 or all; default f32\n"
-    "  KEY=VALUE          settings as in 'clattn run --help'\n"
+    "  KEY=VALUE          settings as in 'clattn run --help'; attention has its optional inputs made:\n"
+    "                     mask=random|causal|blocks bias=random|masks (mask_dims=, bias_dims= like 1,1,n,n) "
+    "bias_dtype=\n"
+    "                     alibi=standard slopes=random sinks=random q_lengths= k_lengths= (random, or a list)\n"
+    "                     ragged= ragged_k= (a number of sequences, or their lengths; B is 1, NQ and NK are totals)\n"
+    "                     paged=PAGE_SIZE\n"
     "  --variant NAME, --parameters LIST   instead of the library's choice\n"
     "  --vs VARIANT       measure this one too, in turn with the other, and print the ratio\n"
     "  --seed N           of the random data; default 1\n"
@@ -40,6 +46,7 @@ static const struct {
 } suites[] = {{"seeds", bench_suite_seeds, true, "f32"},
               {"softmax", bench_suite_softmax, true, "f32"},
               {"attention", bench_suite_attention, true, "f32"},
+              {"modifiers", bench_suite_modifiers, true, "f32"},
               {"nvidia-forward", bench_suite_nvidia_forward, true, "f16"},
               {"host", bench_suite_host, false, "f32"}};
 
@@ -214,7 +221,7 @@ static int find_suite(const char *name, size_t *index) {
     for (*index = 0; *index < SUITE_COUNT; ++*index)
         if (strcmp(suites[*index].name, name) == 0)
             return EXIT_OK;
-    return complain(EXIT_USAGE, "--suite %s is none of: seeds softmax attention nvidia-forward host", name);
+    return complain(EXIT_USAGE, "--suite %s is none of: seeds softmax attention modifiers nvidia-forward host", name);
 }
 
 int command_bench(int argc, char **argv) {

@@ -35,6 +35,7 @@ int bench_suite_seeds(struct bench *bench);
 int bench_suite_softmax(struct bench *bench);
 int bench_suite_attention(struct bench *bench);
 int bench_suite_nvidia_forward(struct bench *bench);
+int bench_suite_modifiers(struct bench *bench);
 int bench_suite_host(struct bench *bench);
 
 #endif

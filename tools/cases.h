@@ -9,6 +9,7 @@ enum case_suite {
     CASE_FULL = 2,      /* beyond quick */
     CASE_BENCH = 4,     /* what bench measures by default */
     CASE_BENCH_GPU = 8, /* ... where the device is no CPU */
+    CASE_MODIFIERS = 16 /* on CPUs, whose compilers are slow, the quick suite takes the variants in turn */
 };
 
 struct test_case {

@@ -15,8 +15,9 @@ static const char help[] =
     "Runs every variant that the device takes on awkward shapes and compares it with the double-precision oracle: the\n"
     "error may be twice that of a plain implementation in the same precision, plus one unit in the last place. Large\n"
     "results are compared on 64 rows or more, and everywhere with the portable variant. Exit status 1 where one "
-    "fails.\n\n"
-    "  --suite quick|full  default quick\n"
+    "fails.\n"
+    "NaN and infinities lie behind every mask, length and window and in unused pages.\n\n"
+    "  --suite quick|full  default quick, which on CPUs takes attention's variants in turn through its modifiers\n"
     "  --dtype D           f32, f16, bf16 or all; default all\n"
     "  --seed N            of the random data; default 1\n"
     "  --device D          a device's number, or a part of its name\n"
@@ -32,6 +33,7 @@ struct check {
     struct selection selection;
     unsigned suites;
     double multiplications;
+    size_t turns; /* of cases whose variants are taken in turn */
 };
 
 /* The variant that stands for all elements where the oracle sees only some rows: the first portable one, else the
@@ -89,20 +91,35 @@ static void check_variant(struct check *check, struct job *job, const struct ora
     report_add(&check->report, &result);
 }
 
-static int check_job(struct check *check, struct job *job) {
+static bool accepted(const struct check *check, const struct job *job, const char *variant) {
+    char reason[160] = "";
+    clattn_variant_question(check->machine.clattn, &job->op.head, variant, reason, sizeof reason);
+    return !reason[0];
+}
+
+static void check_variants(struct check *check, struct job *job, const struct oracle *oracle,
+                           const struct array *portable, bool in_turn) {
+    const size_t all = clattn_variant_count(job->kind->op);
+    size_t count = 0, number = 0;
+    for (size_t i = 0; i < all; i++)
+        count += accepted(check, job, clattn_variant_name(job->kind->op, i));
+    const size_t turn = in_turn && count ? check->turns++ % count : 0;
+    for (size_t i = 0; i < all; i++) {
+        const char *name = clattn_variant_name(job->kind->op, i);
+        if (accepted(check, job, name) && (!in_turn || number++ == turn))
+            check_variant(check, job, oracle, name, portable);
+    }
+}
+
+static int check_job(struct check *check, struct job *job, bool in_turn) {
     struct oracle oracle;
     struct array portable[JOB_MAX_OUTPUTS] = {{.data = NULL}};
     FORWARD(job_upload(job, &check->machine));
     FORWARD(oracle_make(&oracle, job, check->multiplications));
     const bool whole = oracle.all;
-    int code = whole ? EXIT_OK : run_portable(check, job, portable);
-    for (size_t i = 0; i < clattn_variant_count(job->kind->op) && code == EXIT_OK; i++) {
-        char reason[160] = "";
-        const char *name = clattn_variant_name(job->kind->op, i);
-        clattn_variant_question(check->machine.clattn, &job->op.head, name, reason, sizeof reason);
-        if (!reason[0])
-            check_variant(check, job, &oracle, name, whole ? NULL : portable);
-    }
+    const int code = whole ? EXIT_OK : run_portable(check, job, portable);
+    if (code == EXIT_OK)
+        check_variants(check, job, &oracle, whole ? NULL : portable, in_turn);
     oracle_free(&oracle);
     for (size_t k = 0; k < JOB_MAX_OUTPUTS; k++)
         array_free(&portable[k]);
@@ -111,10 +128,12 @@ static int check_job(struct check *check, struct job *job) {
 
 static int check_case(struct check *check, const struct test_case *item, enum element element) {
     const struct settings none = {.count = 0};
+    const bool cpu = check->machine.entry.type & CL_DEVICE_TYPE_CPU;
+    const bool in_turn = cpu && item->suites & CASE_MODIFIERS && !(check->suites & CASE_FULL);
     struct job job;
     int code = selection_make(item, element, check->selection.seed, &none, &job);
     if (code == EXIT_OK)
-        code = check_job(check, &job);
+        code = check_job(check, &job, in_turn);
     job_release(&job);
     return code;
 }

@@ -80,7 +80,7 @@ static void describe_others(cJSON *choice, const struct job *job, const struct m
 
 static cJSON *describe_choice(const struct job *job, const struct machine *machine) {
     clattn_choice chosen = {.size = sizeof chosen};
-    char shape[96];
+    char shape[192];
     job->kind->describe(job, shape, sizeof shape);
     cJSON *choice = cJSON_CreateObject();
     cJSON_AddStringToObject(choice, "op", job->kind->name);

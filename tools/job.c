@@ -35,13 +35,12 @@ void job_start(struct job *job, const struct job_kind *kind) {
     job->kind = kind;
 }
 
-/* layout=bshd: the host array is [B,N,H,D], the view [B,H,N,D]. */
-static void set_view(const struct job *job, struct job_tensor *tensor) {
+static void set_view(struct job_tensor *tensor) {
     const struct array *host = &tensor->host;
-    if (host->rank < 1 || host->rank > CLATTN_MAX_RANK || !element_is_float(host->element))
+    if (host->rank < 1 || host->rank > CLATTN_MAX_RANK || element_dtype(host->element) == 0)
         return;
     tensor->view = clattn_tensor_dense(NULL, element_dtype(host->element), host->rank, host->dims);
-    if (job->sequence_first && host->rank == 4) {
+    if (tensor->sequence_first && host->rank == 4) {
         clattn_tensor *view = &tensor->view;
         const int64_t n = view->dims[1], n_stride = view->strides[1];
         view->dims[1] = view->dims[2];
@@ -57,10 +56,10 @@ int job_add(struct job *job, const char *name, bool output, struct array *array)
         return complain(EXIT_USAGE, "%s: too many tensors, or a name too long or repeated", name);
     }
     struct job_tensor *tensor = &job->tensors[job->count++];
-    *tensor = (struct job_tensor){.output = output, .host = *array};
+    *tensor = (struct job_tensor){.output = output, .sequence_first = job->sequence_first, .host = *array};
     strcpy(tensor->name, name);
     *array = (struct array){.data = NULL};
-    set_view(job, tensor);
+    set_view(tensor);
     return EXIT_OK;
 }
 
@@ -115,9 +114,19 @@ int job_take_layout(struct job *job, struct settings *settings) {
     int choice = 0;
     FORWARD(settings_choice(settings, "layout", "bhsd bshd", &choice));
     job->sequence_first = choice == 1;
-    for (size_t i = 0; i < job->count; i++)
-        set_view(job, &job->tensors[i]);
+    for (size_t i = 0; i < job->count; i++) {
+        job->tensors[i].sequence_first = job->sequence_first;
+        set_view(&job->tensors[i]);
+    }
     return EXIT_OK;
+}
+
+void job_set_order(struct job *job, const char *name, bool sequence_first) {
+    struct job_tensor *tensor = job_find(job, name);
+    if (!tensor)
+        return;
+    tensor->sequence_first = sequence_first;
+    set_view(tensor);
 }
 
 int job_take_out_element(struct job *job, struct settings *settings, const char *like, enum element *out) {
@@ -147,7 +156,8 @@ int job_generate(struct job *job, const struct job_kind *kind, const struct job_
         if (shape->dims[i] < 0)
             return complain(EXIT_USAGE, "%s: a size of %lld", kind->name, (long long)shape->dims[i]);
     FORWARD(kind->generate(job, shape, settings));
-    return job_arrange(job, settings);
+    FORWARD(job_arrange(job, settings));
+    return kind->hide && !shape->blank ? kind->hide(job) : EXIT_OK;
 }
 
 int job_arrange(struct job *job, struct settings *settings) {
@@ -179,28 +189,42 @@ double job_bytes(const struct job *job) {
 
 /* ---- for the kinds ----------------------------------------------------------------------------------------------- */
 
-double job_value(const struct job_tensor *tensor, const struct array *array, int64_t index) {
-    const clattn_tensor *view = &tensor->view;
+static size_t element_at(const clattn_tensor *view, int64_t index) {
     int64_t at = view->offset;
     for (int d = view->rank - 1; d >= 0; d--) {
         at += index % view->dims[d] * view->strides[d];
         index /= view->dims[d];
     }
-    return array_get(array, (size_t)at);
+    return (size_t)at;
+}
+
+double job_value(const struct job_tensor *tensor, const struct array *array, int64_t index) {
+    return array_get(array, element_at(&tensor->view, index));
+}
+
+void job_set_value(struct job_tensor *tensor, int64_t index, double value) {
+    array_set(&tensor->host, element_at(&tensor->view, index), value);
+}
+
+double *job_cache_slot(struct job_cache *cache, size_t slot, int64_t first, int64_t count, bool *fresh) {
+    double **values = &cache->slots[slot].values;
+    *fresh = !*values || cache->slots[slot].first != first || cache->slots[slot].count != count;
+    if (!*fresh)
+        return *values;
+    free(*values);
+    *values = malloc((size_t)(count ? count : 1) * sizeof **values);
+    cache->slots[slot].first = first;
+    cache->slots[slot].count = count;
+    return *values;
 }
 
 const double *job_slice(struct job_cache *cache, size_t slot, const struct job_tensor *tensor, int64_t first,
                         int64_t count) {
-    double **values = &cache->slots[slot].values;
-    if (*values && cache->slots[slot].first == first && cache->slots[slot].count == count)
-        return *values;
-    free(*values);
-    *values = malloc((size_t)(count ? count : 1) * sizeof **values);
-    for (int64_t i = 0; *values && i < count; i++)
-        (*values)[i] = job_value(tensor, &tensor->host, first + i);
-    cache->slots[slot].first = first;
-    cache->slots[slot].count = count;
-    return *values;
+    bool fresh;
+    double *values = job_cache_slot(cache, slot, first, count, &fresh);
+    for (int64_t i = 0; values && fresh && i < count; i++)
+        values[i] = job_value(tensor, &tensor->host, first + i);
+    return values;
 }
 
 void job_cache_free(struct job_cache *cache) {

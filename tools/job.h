@@ -27,6 +27,7 @@ struct job_shape {
 struct job_tensor {
     char name[16];
     bool output;
+    bool sequence_first; /* where 4-d: the host array is [B,N,H,D], the view [B,H,N,D] */
     struct array host;   /* what lies in the buffer before a launch; NaN in outputs that are not read */
     struct array result; /* outputs: what job_read found */
     clattn_tensor view;  /* of the buffer, as the library sees it; of the host array without its memory */
@@ -53,6 +54,8 @@ struct job_kind {
     int (*generate)(struct job *job, const struct job_shape *shape, struct settings *settings);
     /* Checks the inputs' ranks, takes the settings, adds the outputs; an exit code. */
     int (*arrange)(struct job *job, struct settings *settings);
+    /* Puts NaN into generated inputs where the result must not depend on them. NULL: every element counts. */
+    int (*hide)(struct job *job);
     /* Puts the tensors' views into the operation. */
     void (*bind)(struct job *job);
     clattn_status (*call)(clattn_context *context, const clattn_op *op, const clattn_launch *launch);
@@ -77,7 +80,7 @@ struct job {
     clattn_tensor parts[2][JOB_MAX_PARTS];
     struct job_tensor tensors[JOB_MAX_TENSORS];
     size_t count;
-    bool sequence_first; /* layout=bshd: 4-d host arrays are [B,N,H,D] */
+    bool sequence_first; /* that of tensors to be added */
     cl_mem workspace;
     size_t workspace_bytes;
 };
@@ -106,6 +109,8 @@ clattn_tensor job_view(const struct job *job, const char *name);
 
 /* The setting layout=bhsd|bshd, for all tensors added before and after. */
 int job_take_layout(struct job *job, struct settings *settings);
+/* The order of a tensor that may be absent, where it is not the layout's. */
+void job_set_order(struct job *job, const char *name, bool sequence_first);
 /* The setting out_dtype, else the dtype of the named tensor. */
 int job_take_out_element(struct job *job, struct settings *settings, const char *like, enum element *out);
 /* A float tensor of that many dimensions must be there: an exit code. rank 0 allows any. */
@@ -144,17 +149,14 @@ void job_sets_release(struct job_sets *sets, struct job *job);
 /* Bytes of all tensors, inputs once and outputs once. */
 double job_bytes(const struct job *job);
 
-/* Attention: row `row` of o and lse as by reference(), and its probabilities. */
-bool job_attention_row(const struct job *job, struct job_cache *cache, int64_t row, double *want, double *plain,
-                       double *want_p, double *plain_p);
-
 /* ---- for the kinds ----------------------------------------------------------------------------------------------- */
 
 /* Logical element of a tensor's host array, or of its result. */
 double job_value(const struct job_tensor *tensor, const struct array *array, int64_t index);
+void job_set_value(struct job_tensor *tensor, int64_t index, double value); /* of the host array */
 
 /* Oracles read whole slices in double; the last slice of each name is kept. */
-#define JOB_CACHE_SLOTS 4
+#define JOB_CACHE_SLOTS 12
 struct job_cache {
     struct {
         int64_t first, count;
@@ -165,6 +167,8 @@ struct job_cache {
  * in that slot. */
 const double *job_slice(struct job_cache *cache, size_t slot, const struct job_tensor *tensor, int64_t first,
                         int64_t count);
+/* Room for a slot's values that are named by first and count; *fresh where the caller has to fill it. */
+double *job_cache_slot(struct job_cache *cache, size_t slot, int64_t first, int64_t count, bool *fresh);
 void job_cache_free(struct job_cache *cache);
 
 #endif

@@ -1,19 +1,21 @@
-/* The operation attention as a job. The oracle is asked row by row, each time for a problem of one query. */
+/* The operation attention as a job: its settings, outputs and description. */
+#include "job_attention.h"
 #include "command.h"
-#include "job.h"
 
-#include <reference.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-static int generate(struct job *job, const struct job_shape *shape, struct settings *settings) {
-    FORWARD(job_take_layout(job, settings));
-    if (shape->count != 6 && shape->count != 7)
-        return complain(EXIT_USAGE, "attention wants --shape %s", job->kind->shape);
-    const int64_t *dims = shape->dims, dv = shape->count == 7 ? dims[6] : dims[5];
-    FORWARD(job_add_random(job, "q", shape, 4, (int64_t[]){dims[0], dims[1], dims[3], dims[5]}));
-    FORWARD(job_add_random(job, "k", shape, 4, (int64_t[]){dims[0], dims[2], dims[4], dims[5]}));
-    return job_add_random(job, "v", shape, 4, (int64_t[]){dims[0], dims[2], dims[4], dv});
+static int take_window(clattn_attention_op *op, struct settings *settings) {
+    int64_t window[2];
+    const char *text = settings_text(settings, "window");
+    if (!text)
+        return EXIT_OK;
+    if (parse_integers(text, window, 2) != 2)
+        return complain(EXIT_USAGE, "window=%s is not LEFT,RIGHT (-1: no limit)", text);
+    op->window_left = window[0];
+    op->window_right = window[1];
+    return EXIT_OK;
 }
 
 static int take_settings(clattn_attention_op *op, struct settings *settings) {
@@ -25,6 +27,23 @@ static int take_settings(clattn_attention_op *op, struct settings *settings) {
     op->has_diagonal = present;
     FORWARD(settings_real(settings, "scale", &op->scale, &present));
     op->has_scale = present;
+    FORWARD(take_window(op, settings));
+    FORWARD(settings_real(settings, "softcap", &op->softcap, NULL));
+    FORWARD(settings_integer(settings, "max_q", &op->max_q, NULL));
+    return settings_integer(settings, "max_k", &op->max_k, NULL);
+}
+
+/* Masks have no layout but their own; pages come [page, row, head, dim] unless page_layout says [page, head, row, dim]. */
+static int take_orders(struct job *job, struct settings *settings) {
+    int page_layout = 0;
+    FORWARD(job_take_layout(job, settings));
+    job_set_order(job, "mask", false);
+    job_set_order(job, "bias", false);
+    if (!job_find(job, "page_table"))
+        return EXIT_OK;
+    FORWARD(settings_choice(settings, "page_layout", "nhd hnd", &page_layout));
+    job_set_order(job, "k", page_layout == 0);
+    job_set_order(job, "v", page_layout == 0);
     return EXIT_OK;
 }
 
@@ -32,9 +51,10 @@ static int arrange(struct job *job, struct settings *settings) {
     enum element out = ELEMENT_F32;
     for (const char *name = "q\0k\0v\0"; *name; name += 2)
         FORWARD(job_require(job, name, 4));
-    FORWARD(job_take_layout(job, settings));
+    FORWARD(take_orders(job, settings));
     clattn_attention_init(&job->op.attention);
     FORWARD(take_settings(&job->op.attention, settings));
+    FORWARD(job_attention_take_inputs(job, settings));
     FORWARD(job_take_out_element(job, settings, "q", &out));
     const clattn_tensor q = job_view(job, "q"), v = job_view(job, "v");
     const int64_t dims[4] = {q.dims[0], q.dims[1], q.dims[2], v.dims[3]};
@@ -49,6 +69,15 @@ static void bind(struct job *job) {
     op->v = job_view(job, "v");
     op->o = job_view(job, "o");
     op->lse = job_view(job, "lse");
+    op->mask = job_view(job, "mask");
+    op->bias = job_view(job, "bias");
+    op->alibi = job_view(job, "alibi");
+    op->sinks = job_view(job, "sinks");
+    op->q_lengths = job_view(job, "q_lengths");
+    op->k_lengths = job_view(job, "k_lengths");
+    op->q_offsets = job_view(job, "q_offsets");
+    op->k_offsets = job_view(job, "k_offsets");
+    op->page_table = job_view(job, "page_table");
 }
 
 static clattn_status call(clattn_context *context, const clattn_op *op, const clattn_launch *launch) {
@@ -56,36 +85,13 @@ static clattn_status call(clattn_context *context, const clattn_op *op, const cl
 }
 
 static struct job_rows rows(const struct job *job) {
-    const struct reference_attention p = reference_attention_of(&job->op.attention);
-    return (struct job_rows){.count = p.batch * p.heads * p.nq,
-                             .inner = 1,
-                             .widths = {p.value_dim, 1},
-                             .size = (double)p.nk,
-                             .cost = (double)p.nk * (double)(4 * p.head_dim + 2 * p.value_dim)};
-}
-
-/* What a row needs: its query, and the keys and values of its head. */
-static bool slices(const struct job *job, const struct reference_attention *p, const struct reference_row *at,
-                   struct job_cache *cache, int64_t row, const double *found[3]) {
-    const int64_t first = at->keys ? reference_attention_key(p, at, 0) : 0;
-    found[0] = job_slice(cache, 0, job_find(job, "q"), row * p->head_dim, p->head_dim);
-    found[1] = job_slice(cache, 1, job_find(job, "k"), first * p->head_dim, at->keys * p->head_dim);
-    found[2] = job_slice(cache, 2, job_find(job, "v"), first * p->value_dim, at->keys * p->value_dim);
-    return found[0] && found[1] && found[2];
-}
-
-bool job_attention_row(const struct job *job, struct job_cache *cache, int64_t row, double *want, double *plain,
-                       double *want_p, double *plain_p) {
     const clattn_attention_op *op = &job->op.attention;
-    const struct reference_attention p = reference_attention_of(op);
-    const struct reference_row at = reference_attention_locate(&p, row);
-    const int64_t dv = p.value_dim;
-    const double *found[3];
-    if (!slices(job, &p, &at, cache, row, found))
-        return false;
-    reference_attention_row_at(&p, &at, found[0], found[1], found[2], want, want + dv, want_p);
-    plain_attention_row_at(&p, &at, op->q.dtype, op->o.dtype, found[0], found[1], found[2], plain, plain + dv, plain_p);
-    return true;
+    const int64_t columns = job_attention_columns(job);
+    return (struct job_rows){.count = op->q.dims[0] * op->q.dims[1] * op->q.dims[2],
+                             .inner = 1,
+                             .widths = {op->v.dims[3], 1},
+                             .size = (double)columns,
+                             .cost = (double)columns * (double)(4 * op->q.dims[3] + 2 * op->v.dims[3])};
 }
 
 static bool reference(const struct job *job, struct job_cache *cache, int64_t row, double *want, double *plain) {
@@ -93,28 +99,91 @@ static bool reference(const struct job *job, struct job_cache *cache, int64_t ro
 }
 
 static double flops(const struct job *job) {
-    const struct reference_attention p = reference_attention_of(&job->op.attention);
-    return 2.0 * (double)(p.head_dim + p.value_dim) * reference_attention_pairs(&p);
+    const clattn_attention_op *op = &job->op.attention;
+    return 2.0 * (double)(op->q.dims[3] + op->v.dims[3]) * job_attention_pairs(job);
 }
 
-static void describe(const struct job *job, char *text, size_t size) {
+/* ---- description ------------------------------------------------------------------------------------------------- */
+
+struct text {
+    char *to;
+    size_t size, used;
+};
+
+static void add(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void add(struct text *text, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    const int written = vsnprintf(text->to + text->used, text->size - text->used, format, arguments);
+    va_end(arguments);
+    if (written > 0)
+        text->used += (size_t)written < text->size - text->used ? (size_t)written : text->size - text->used - 1;
+}
+
+/* " mask", or " mask=1,1,n,n" where dims are repeated. */
+static void add_plane(struct text *text, const struct job *job, const char *name, const clattn_tensor *plane) {
+    const clattn_tensor *q = &job->op.attention.q;
+    const int64_t full[4] = {job_attention_sequences(job), q->dims[1], q->dims[2], job_attention_columns(job)};
+    bool repeats = false;
+    if (plane->rank != 4)
+        return;
+    add(text, " %s", name);
+    if (plane->dtype == CLATTN_F32 && q->dtype != CLATTN_F32)
+        add(text, ":f32");
+    for (int d = 0; d < 4; d++)
+        repeats = repeats || plane->dims[d] < full[d];
+    for (int d = 0; d < 4 && repeats; d++)
+        add(text, "%s%c", d ? "," : "=", plane->dims[d] == 1 ? '1' : 'n');
+}
+
+static void add_sequences(struct text *text, const struct job *job) {
+    const clattn_attention_op *op = &job->op.attention;
+    const bool q = op->q_offsets.rank > 0, k = op->k_offsets.rank > 0;
+    if (q || k)
+        add(text, " ragged%s=%lld",
+            q && (k || op->page_table.rank > 0) ? ""
+            : q                                 ? "_q"
+                                                : "_k",
+            (long long)job_attention_sequences(job));
+    if (op->page_table.rank > 0)
+        add(text, " paged=%lld", (long long)op->k.dims[2]);
+    for (const char *const *name = (const char *const[]){"q_lengths", "k_lengths", "alibi", "sinks", NULL}; *name;
+         name++)
+        if (job_find(job, *name))
+            add(text, " %s", *name);
+    if (op->max_q)
+        add(text, " max_q=%lld", (long long)op->max_q);
+    if (op->max_k)
+        add(text, " max_k=%lld", (long long)op->max_k);
+}
+
+static void describe(const struct job *job, char *to, size_t size) {
     static const char *const causal[] = {"", " bottom_right", " top_left"};
     const clattn_attention_op *op = &job->op.attention;
-    int used = snprintf(text, size, "%lld,%lld,%lld,%lld,%lld,%lld", (long long)op->q.dims[0], (long long)op->q.dims[1],
-                        (long long)op->k.dims[1], (long long)op->q.dims[2], (long long)op->k.dims[2],
-                        (long long)op->q.dims[3]);
+    struct text text = {to, size, 0};
+    add(&text, "%lld,%lld,%lld,%lld,%lld,%lld", (long long)op->q.dims[0], (long long)op->q.dims[1],
+        (long long)op->k.dims[1], (long long)op->q.dims[2], (long long)job_attention_columns(job),
+        (long long)op->q.dims[3]);
     if (op->v.dims[3] != op->q.dims[3])
-        used += snprintf(text + used, size - (size_t)used, ",%lld", (long long)op->v.dims[3]);
-    used += snprintf(text + used, size - (size_t)used, "%s", causal[op->causal]);
+        add(&text, ",%lld", (long long)op->v.dims[3]);
+    add(&text, "%s", causal[op->causal]);
     if (op->has_diagonal)
-        snprintf(text + used, size - (size_t)used, " diagonal=%lld", (long long)op->diagonal);
+        add(&text, " diagonal=%lld", (long long)op->diagonal);
+    if (op->window_left >= 0 || op->window_right >= 0)
+        add(&text, " window=%lld,%lld", (long long)op->window_left, (long long)op->window_right);
+    if (op->softcap != 0)
+        add(&text, " softcap=%g", (double)op->softcap);
+    add_plane(&text, job, "mask", &op->mask);
+    add_plane(&text, job, "bias", &op->bias);
+    add_sequences(&text, job);
 }
 
 const struct job_kind job_attention = {.name = "attention",
                                        .shape = "B,HQ,HKV,NQ,NK,D[,DV]",
                                        .op = CLATTN_OP_ATTENTION,
-                                       .generate = generate,
+                                       .generate = job_attention_generate,
                                        .arrange = arrange,
+                                       .hide = job_attention_hide,
                                        .bind = bind,
                                        .call = call,
                                        .rows = rows,

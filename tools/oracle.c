@@ -10,8 +10,6 @@
 
 #define MIN_ROWS 64
 #define RANDOM_ROWS 32
-#define P_ROWS 16
-#define P_SLICES 16
 
 static int by_row(const void *a, const void *b) {
     const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -86,29 +84,6 @@ static bool ask(struct oracle *oracle, const struct job *job, const struct job_r
     return done;
 }
 
-/* Probabilities of rows spread over the chosen ones. */
-static bool ask_p(struct oracle *oracle, const struct job *job) {
-    const size_t keys = (size_t)job->op.attention.k.dims[2], dv = (size_t)job->op.attention.v.dims[3];
-    oracle->p.count = oracle->count < P_ROWS ? oracle->count : P_ROWS;
-    oracle->p.rows = malloc((oracle->p.count + 1) * sizeof *oracle->p.rows);
-    oracle->p.want = malloc((oracle->p.count * keys + 1) * sizeof(double));
-    oracle->p.plain = malloc((oracle->p.count * keys + 1) * sizeof(double));
-    double *values = malloc(2 * (dv + 1) * sizeof *values);
-    struct job_cache cache = {.slots = {{.values = NULL}}};
-    bool done = oracle->p.rows && oracle->p.want && oracle->p.plain && values;
-    for (size_t r = 0; r < oracle->p.count && done; r++) {
-        oracle->p.rows[r] = oracle->rows[oracle->count - 1 - r * (oracle->count - 1) / P_ROWS];
-        done = job_attention_row(job, &cache, oracle->p.rows[r], values, values + dv + 1, oracle->p.want + r * keys,
-                                 oracle->p.plain + r * keys);
-    }
-    if (done)
-        oracle->p.plain_error =
-            reference_plain_error((int64_t)(oracle->p.count * keys), oracle->p.want, oracle->p.plain);
-    job_cache_free(&cache);
-    free(values);
-    return done;
-}
-
 int oracle_make(struct oracle *oracle, const struct job *job, double multiplications) {
     const struct job_rows shape = job->kind->rows(job);
     *oracle = (struct oracle){.count = 0};
@@ -121,7 +96,7 @@ int oracle_make(struct oracle *oracle, const struct job *job, double multiplicat
         oracle->count = choose_rows(oracle->rows, limit, shape.count);
     oracle->all = (int64_t)oracle->count == shape.count;
     if (!oracle->rows || !allocate(oracle, &shape) || !ask(oracle, job, &shape) ||
-        (job->kind->op == CLATTN_OP_ATTENTION && oracle->count && !ask_p(oracle, job))) {
+        (job->kind->op == CLATTN_OP_ATTENTION && oracle->count && !oracle_ask_p(oracle, job))) {
         oracle_free(oracle);
         return complain(EXIT_UNSUPPORTED, "%s: out of host memory for the oracle", job->kind->name);
     }
@@ -147,7 +122,7 @@ static struct job_tensor *output_at(const struct job *job, size_t index) {
     return NULL;
 }
 
-static void note(struct errors *errors, const struct reference_error *found, const char *what) {
+void oracle_note(struct errors *errors, const struct reference_error *found, const char *what) {
     errors->max_abs = fmax(errors->max_abs, found->largest);
     errors->max_rel = fmax(errors->max_rel, found->relative);
     if (!found->bad)
@@ -173,7 +148,7 @@ void oracle_compare(const struct oracle *oracle, const struct job *job, struct e
                 reference_compare(&found, 1, &got, &oracle->want[k][(int64_t)r * shape.widths[k] + c],
                                   oracle->plain_error[k], tensor->view.dtype);
             }
-        note(errors, &found, tensor->name);
+        oracle_note(errors, &found, tensor->name);
     }
 }
 
@@ -206,71 +181,9 @@ void oracle_compare_other(const struct oracle *oracle, const struct job *job, co
             const double allowed = 2 * oracle->plain_error[k] + reference_ulp(tensor->view.dtype, want) / 2;
             reference_compare(&found, 1, &got, &want, allowed, tensor->view.dtype);
         }
-        note(errors, &found, "against the fma variant");
+        oracle_note(errors, &found, "against the fma variant");
         errors->difference = fmax(errors->difference, found.largest);
     }
     errors->max_abs = before.max_abs;
     errors->max_rel = before.max_rel;
-}
-
-/* ---- P ----------------------------------------------------------------------------------------------------------- */
-
-/* V with a one where key j meets column j - first. */
-static int write_identity(const struct job *job, const struct machine *machine, int64_t first) {
-    const struct job_tensor *v = job_find(job, "v");
-    struct array identity;
-    if (!array_make(&identity, v->host.element, v->host.rank, v->host.dims))
-        return complain(EXIT_UNSUPPORTED, "v: out of host memory");
-    const int64_t keys = v->view.dims[2], dv = v->view.dims[3], heads = v->view.dims[0] * v->view.dims[1];
-    for (int64_t h = 0; h < heads; h++)
-        for (int64_t c = 0; c < dv && first + c < keys; c++)
-            array_set(&identity,
-                      (size_t)(h / v->view.dims[1] * v->view.strides[0] + h % v->view.dims[1] * v->view.strides[1] +
-                               (first + c) * v->view.strides[2] + c),
-                      1);
-    const cl_int error = clEnqueueWriteBuffer(machine->queue, v->buffer, CL_TRUE, 0, array_bytes(&identity),
-                                              identity.data, 0, NULL, NULL);
-    array_free(&identity);
-    return error == CL_SUCCESS ? EXIT_OK : complain(EXIT_UNSUPPORTED, "v: OpenCL error %d", error);
-}
-
-static void compare_slice(const struct oracle *oracle, const struct job *job, int64_t first,
-                          struct reference_error *found) {
-    const struct job_tensor *o = job_find(job, "o");
-    const int64_t keys = job->op.attention.k.dims[2], dv = job->op.attention.v.dims[3];
-    for (size_t r = 0; r < oracle->p.count; r++)
-        for (int64_t c = 0; c < dv && first + c < keys; c++) {
-            const double got = job_value(o, &o->result, oracle->p.rows[r] * dv + c);
-            reference_compare(found, 1, &got, &oracle->p.want[(int64_t)r * keys + first + c], oracle->p.plain_error,
-                              o->view.dtype);
-        }
-}
-
-int oracle_compare_p(const struct oracle *oracle, struct job *job, const struct machine *machine, const char *variant,
-                     const char *parameters, struct errors *errors) {
-    if (job->kind->op != CLATTN_OP_ATTENTION || oracle->p.count == 0)
-        return EXIT_OK;
-    const int64_t keys = job->op.attention.k.dims[2], dv = job->op.attention.v.dims[3];
-    const int64_t slices = dv ? (keys + dv - 1) / dv : 0;
-    const int64_t stride = slices > P_SLICES ? (slices + P_SLICES - 1) / P_SLICES : 1;
-    struct reference_error found = {.count = 0};
-    int code = EXIT_OK;
-    for (int64_t s = 0; s < slices && code == EXIT_OK; s += stride) {
-        code = write_identity(job, machine, s * dv);
-        if (code == EXIT_OK)
-            code = job_launch(job, machine, variant, parameters, NULL);
-        if (code == EXIT_OK)
-            code = job_read(job, machine);
-        if (code == EXIT_OK)
-            compare_slice(oracle, job, s * dv, &found);
-    }
-    const double max_abs = errors->max_abs, max_rel = errors->max_rel;
-    note(errors, &found, "P");
-    errors->max_abs = max_abs;
-    errors->max_rel = max_rel;
-    errors->p_error = found.largest;
-    const struct job_tensor *v = job_find(job, "v");
-    if (array_bytes(&v->host))
-        clEnqueueWriteBuffer(machine->queue, v->buffer, CL_TRUE, 0, array_bytes(&v->host), v->host.data, 0, NULL, NULL);
-    return code;
 }

@@ -4,6 +4,8 @@
 
 #include "job.h"
 
+#include <reference.h>
+
 struct oracle {
     int64_t *rows; /* ascending */
     size_t count;
@@ -47,5 +49,12 @@ void oracle_compare_other(const struct oracle *oracle, const struct job *job, co
  * job's V as it was, its outputs undefined. Does nothing for other operations. */
 int oracle_compare_p(const struct oracle *oracle, struct job *job, const struct machine *machine, const char *variant,
                      const char *parameters, struct errors *errors);
+
+/* ---- for oracle_p.c ---------------------------------------------------------------------------------------------- */
+
+/* Fills oracle->p from the chosen rows. False where memory is short. */
+bool oracle_ask_p(struct oracle *oracle, const struct job *job);
+/* Adds what was found in the output `what`. */
+void oracle_note(struct errors *errors, const struct reference_error *found, const char *what);
 
 #endif

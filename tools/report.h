@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 struct result {
-    char op[24], variant[64], dtype[8], shape[96];
+    char op[24], variant[64], dtype[8], shape[192];
     char name[128], parameters[256]; /* the program's long name and its tile parameters */
     struct errors errors;
     bool checked;

@@ -16,6 +16,10 @@ static const char help[] =
     "Usage: clattn run OP [KEY=VALUE]... [--in NAME=FILE.npy]... [--out NAME=FILE.npy]... [OPTION]...\n\n"
     "Operations, their tensors and settings:\n"
     "  attention        in q k v, out o lse; causal=none|bottom_right|top_left diagonal= scale= layout=bhsd|bshd\n"
+    "                   in mask (u8, bool) bias alibi sinks; window=LEFT,RIGHT softcap= alibi=standard bias_dtype=\n"
+    "                   in q_lengths k_lengths q_offsets k_offsets (cumulative; q, o [1,H,total,D]); max_q= max_k=\n"
+    "                   in page_table [B,max_pages]; k, v [pages,page_size,heads,D], with page_layout=hnd\n"
+    "                   [pages,heads,page_size,D]\n"
     "  attention_merge  in o0 lse0 o1 lse1 ..., out o lse; layout=\n"
     "  softmax, log_softmax, logsumexp   in x, out y; axis= empty_rows=nan|zero\n"
     "  softmax_state    in x, out m l; axis=\n"
@@ -23,7 +27,9 @@ static const char help[] =
     "  gemm             in a b (c, with beta=), out c; transpose_a= transpose_b= alpha= beta=\n"
     "  all: dtype=f32|f16|bf16 converts the float inputs first; out_dtype= of the main output (default: the "
     "inputs')\n\n"
-    "Files hold <f4, <f2 or bf16 (as <u2, or with the descriptor bfloat16), in C or Fortran order.\n"
+    "Files hold <f4, <f2 or bf16 (as <u2, or with the descriptor bfloat16), masks |u1 or |b1, lengths, offsets and\n"
+    "page tables <i4 or <i8, in C or Fortran order. dtype= leaves statistics, alibi and sinks in fp32, and the bias\n"
+    "where bias_dtype= says so.\n"
     "Without --out nothing is written.\n\n"
     "  --variant NAME      this variant, not the library's choice\n"
     "  --parameters LIST   score_tiles=2,groups=8 and so on; clattn info shows their names\n"
@@ -47,17 +53,22 @@ static int take_dtype(struct arguments *arguments, bool *convert, enum element *
     return EXIT_OK;
 }
 
-/* Statistics stay in fp32 whatever the dtype. */
-static bool is_statistic(const char *name) {
-    return strncmp(name, "lse", 3) == 0 || name[0] == 'm' || name[0] == 'l';
+/* Statistics, slopes and sinks stay in fp32 whatever the dtype, and a bias that has a dtype of its own. */
+static bool stays(struct job *job, const char *name, struct settings *settings) {
+    if (job->kind == &job_attention && strcmp(name, "bias") == 0)
+        return settings_text(settings, "bias_dtype") != NULL;
+    return strncmp(name, "lse", 3) == 0 || name[0] == 'm' || name[0] == 'l' || strcmp(name, "alibi") == 0 ||
+           strcmp(name, "sinks") == 0;
 }
 
-static int load_input(struct job *job, const struct file_argument *file, bool convert, enum element element) {
+static int load_input(struct job *job, const struct file_argument *file, struct settings *settings, bool convert,
+                      enum element element) {
     char reason[NPY_REASON_SIZE];
     struct array array;
     if (!npy_read(file->path, &array, reason))
         return complain(EXIT_USAGE, "%s=%s: %s", file->name, file->path, reason);
-    if (convert && element_is_float(array.element) && !is_statistic(file->name) && !array_convert(&array, element)) {
+    if (convert && element_is_float(array.element) && !stays(job, file->name, settings) &&
+        !array_convert(&array, element)) {
         array_free(&array);
         return complain(EXIT_UNSUPPORTED, "%s: out of host memory", file->name);
     }
@@ -69,7 +80,7 @@ static int load(struct job *job, struct arguments *arguments) {
     enum element element = ELEMENT_F32;
     FORWARD(take_dtype(arguments, &convert, &element));
     for (size_t i = 0; i < arguments->in_count; i++)
-        FORWARD(load_input(job, &arguments->in[i], convert, element));
+        FORWARD(load_input(job, &arguments->in[i], &arguments->settings, convert, element));
     const size_t inputs = job->count;
     FORWARD(job_arrange(job, &arguments->settings));
     for (size_t i = 0; i < arguments->out_count; i++) {
@@ -153,10 +164,11 @@ static void print_json(const struct job *job, const struct machine *machine, con
 
 static void print_text(const struct job *job, const struct machine *machine, const clattn_choice *choice,
                        const struct errors *errors, size_t rows) {
-    char shape[96];
+    char shape[192];
+    const struct job_tensor *q = job_find(job, "q"), *first = q ? q : &job->tensors[0];
     job->kind->describe(job, shape, sizeof shape);
-    printf("%s %s %s on %s: %s %s\n", job->kind->name, shape, element_name(job->tensors[0].host.element),
-           machine->entry.name, choice->name[0] ? choice->name : choice->variant, choice->parameters);
+    printf("%s %s %s on %s: %s %s\n", job->kind->name, shape, element_name(first->host.element), machine->entry.name,
+           choice->name[0] ? choice->name : choice->variant, choice->parameters);
     if (!errors)
         return;
     printf("max abs %.3g, max rel %.3g", errors->max_abs, errors->max_rel);

@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #define TABLE_MAX_COLUMNS 16
-#define TABLE_CELL_SIZE 64
+#define TABLE_CELL_SIZE 192
 
 struct table {
     size_t columns, rows, capacity;

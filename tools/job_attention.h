@@ -1,0 +1,41 @@
+/* What the parts of the operation attention share: its inputs, its rows as the oracle sees them, and random problems. */
+#ifndef TOOLS_JOB_ATTENTION_H
+#define TOOLS_JOB_ATTENTION_H
+
+#include "job.h"
+
+#include <reference.h>
+
+/* ---- inputs (job_attention_inputs.c) ----------------------------------------------------------------------------- */
+
+/* Brings the optional inputs into the types that the library takes, and refuses what it cannot take: unknown names,
+ * other types, and lengths, offsets or pages that lead out of the tensors. After the settings and the layout. */
+int job_attention_take_inputs(struct job *job, struct settings *settings);
+
+/* Sequences of the problem, and the most keys of one, by the tensors' dims. */
+int64_t job_attention_sequences(const struct job *job);
+int64_t job_attention_columns(const struct job *job);
+
+/* ---- random problems (job_attention_random.c) -------------------------------------------------------------------- */
+
+int job_attention_generate(struct job *job, const struct job_shape *shape, struct settings *settings);
+
+/* ---- rows (job_attention_rows.c) --------------------------------------------------------------------------------- */
+
+/* Where a row belongs, and the problem with all values that it needs; mask and bias hold that row alone. False where
+ * memory is short. Valid until the cache is used again. */
+bool job_attention_locate(const struct job *job, struct job_cache *cache, int64_t row,
+                          struct reference_attention *problem, struct reference_row *at);
+
+/* Row `row` of o and lse as by reference(), and its probabilities [columns]. */
+bool job_attention_row(const struct job *job, struct job_cache *cache, int64_t row, double *want, double *plain,
+                       double *want_p, double *plain_p);
+
+/* Pairs of queries and keys that lengths, causal, window and mask leave, over all heads. */
+double job_attention_pairs(const struct job *job);
+
+/* NaN and infinities in queries, keys, values and bias that no result may depend on. Large problems, which are there
+ * for their speed, are left alone. */
+int job_attention_hide(struct job *job);
+
+#endif
