@@ -38,7 +38,7 @@ attention_add_special(const __global byte_t *v, __global byte_t *o, const __glob
         const int col = (int)(i % dim);
         const long to = view_element(o_view, head / heads, head % heads, query) + col;
         const long from = view_element(v_view, head / heads, head % heads / heads_per_kv, 0) + col;
-        const band_t band = {-(long)queries, diagonal, keys};
+        const band_t band = band_of(INT_MIN, diagonal, keys);
         const long last = band_last(band, (int)query);
         float sum = element_load(o, to, OUT_ELEMENT);
         for (long key = 0; key <= last; key++) {

@@ -5,9 +5,9 @@
 
 TILE_KERNEL __kernel __attribute__((reqd_work_group_size(GROUP_ITEMS, 1, 1))) void
 attention_two_pass(const __global byte_t *q, const __global byte_t *k, const __global byte_t *v, __global byte_t *o,
-                   __global float *lse, MODIFIER_ARGUMENTS, attention_t call) {
+                   __global float *lse MODIFIER_ARGUMENTS, attention_t call) {
     BLOCK_LOCAL_MEMORY(q_tile, slots, p_tile, special);
-    const modifiers_t modifiers = MODIFIERS_OF_ARGUMENTS;
+    MODIFIERS(modifiers);
     block_t block = block_begin(q, k, v, &modifiers, &call, q_tile, slots, p_tile, &special);
     const key_range_t range = block_key_range(&block);
     acc_t s[SCORE_TILES];

@@ -122,15 +122,33 @@ static void set_tensor(struct launch *launch, const clattn_tensor *tensor) {
 
 void attention_call_arguments(struct launch *launch, const clattn_attention_op *op, const struct problem *problem,
                               const struct attention_mask_blocks *blocks) {
-    const clattn_tensor *const before[] = {&op->q, &op->k, &op->v, &op->o, &op->lse, &op->mask};
-    const clattn_tensor *const after[] = {&op->bias,      &op->alibi,     &op->sinks,     &op->q_lengths,
-                                          &op->k_lengths, &op->q_offsets, &op->k_offsets, &op->page_table};
+    const struct {
+        unsigned modifier; /* 0: always */
+        const clattn_tensor *tensor;
+    } arguments[] = {{0, &op->q},
+                     {0, &op->k},
+                     {0, &op->v},
+                     {0, &op->o},
+                     {0, &op->lse},
+                     {MODIFIER_MASK, &op->mask},
+                     {MODIFIER_MASK, NULL},
+                     {MODIFIER_BIAS, &op->bias},
+                     {MODIFIER_ALIBI, &op->alibi},
+                     {MODIFIER_SINKS, &op->sinks},
+                     {MODIFIER_SEQUENCES, &op->q_lengths},
+                     {MODIFIER_SEQUENCES, &op->k_lengths},
+                     {MODIFIER_SEQUENCES, &op->q_offsets},
+                     {MODIFIER_SEQUENCES, &op->k_offsets},
+                     {MODIFIER_PAGED, &op->page_table}};
     const struct call call = call_of(op, problem, blocks);
-    for (size_t i = 0; i < sizeof before / sizeof *before; i++)
-        set_tensor(launch, before[i]);
-    launch_buffer(launch, blocks == NULL ? NULL : blocks->buffer);
-    for (size_t i = 0; i < sizeof after / sizeof *after; i++)
-        set_tensor(launch, after[i]);
+    for (size_t i = 0; i < sizeof arguments / sizeof *arguments; i++) {
+        if (arguments[i].modifier != 0 && (problem->modifiers & arguments[i].modifier) == 0)
+            continue;
+        if (arguments[i].tensor == NULL)
+            launch_buffer(launch, blocks->buffer);
+        else
+            set_tensor(launch, arguments[i].tensor);
+    }
     launch_struct(launch, &call, sizeof call);
 }
 
