@@ -89,7 +89,7 @@ static double fill_16(const int64_t at[4], int64_t flat) {
 
 static double fill_near_16(const int64_t at[4], int64_t flat) {
     (void)flat;
-    return at[3] == 255 ? 16 - 0.0625 * (double)at[2] : 16;
+    return at[3] == 511 ? 16 - 0.0625 * (double)at[2] : 16;
 }
 
 double fill_four_u1(const int64_t at[4], int64_t flat) {
@@ -131,8 +131,10 @@ const struct attention_case attention_cases[] = {
      NO_DIAGONAL, NO_SCALE, LIST(1), LIST(0), 0, NO_MODIFIERS},
     {"A14 not causal, Nq = Nk = 64", 1, 1, 1, 64, 64, 4, 1, fill_zero, fill_u2, fill_row, CLATTN_CAUSAL_NONE,
      NO_DIAGONAL, NO_SCALE, LIST(31.5, 31.5, 31.5), NOTHING, 0, NO_MODIFIERS},
-    {"A28 raw scores beyond fp16, D = 256", 1, 1, 1, 1, 3, 256, 1, fill_16, fill_near_16, fill_power,
-     CLATTN_CAUSAL_NONE, NO_DIAGONAL, 1, 1.0F, LIST(1.514820), LIST(65536.4076), 1e-2, NO_MODIFIERS},
+    {"A28 raw scores beyond fp16, D = 512, scale 1", 1, 1, 1, 1, 3, 512, 1, fill_16, fill_near_16, fill_power,
+     CLATTN_CAUSAL_NONE, NO_DIAGONAL, 1, 1.0F, LIST(1.514820), LIST(131072.4076), 1e-2, NO_MODIFIERS},
+    {"A28 raw scores beyond fp16, D = 512", 1, 1, 1, 1, 3, 512, 1, fill_16, fill_near_16, fill_power,
+     CLATTN_CAUSAL_NONE, NO_DIAGONAL, NO_SCALE, LIST(2.289262), LIST(5793.674), 1e-2, NO_MODIFIERS},
     {"A28 raw scores beyond fp16, D = 128", 1, 1, 1, 1, 3, 128, 1, fill_256, fill_near_256, fill_power,
      CLATTN_CAUSAL_NONE, NO_DIAGONAL, NO_SCALE, LIST(1.0655), NOTHING, 5e-2, NO_MODIFIERS},
     {"A30 key tail, Nk = 1", 1, 1, 1, 2, 1, 16, 1, fill_two, fill_minus_2_5, fill_row_mod_5, CLATTN_CAUSAL_NONE,

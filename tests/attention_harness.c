@@ -230,14 +230,18 @@ static size_t due_variants(const struct attention_data *data, const char **names
     return 1;
 }
 
-const char *attention_next_variant(const struct attention_data *data, size_t *index) {
-    const char *names[MAX_VARIANTS];
+size_t attention_variants(const struct attention_data *data, const char **names, size_t limit) {
     size_t count = 0, at = 0;
     struct tensors t = upload(data);
-    while (count < MAX_VARIANTS && (names[count] = test_next_variant(&t.op.head, &at)))
+    while (count < limit && (names[count] = test_next_variant(&t.op.head, &at)))
         count++;
     release(&t);
-    count = due_variants(data, names, count);
+    return count;
+}
+
+const char *attention_next_variant(const struct attention_data *data, size_t *index) {
+    const char *names[MAX_VARIANTS];
+    const size_t count = due_variants(data, names, attention_variants(data, names, MAX_VARIANTS));
     return *index < count ? names[(*index)++] : NULL;
 }
 

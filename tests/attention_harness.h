@@ -29,6 +29,8 @@ void attention_survive(const struct attention_data *data);
 void attention_check_case(const struct attention_case *c, clattn_dtype dtype);
 void attention_check_table(const struct attention_table *table, clattn_dtype dtype);
 
+/* All variants that accept this problem, layouts included; returns how many. */
+size_t attention_variants(const struct attention_data *data, const char **names, size_t limit);
 /* The variants that accept this problem, layouts included: NULL past the last. Every one is a program to compile, so
  * for dims other than 64 it is one variant only, a different one from key to key; CLATTN_TEST_FULL=1 gives all. */
 const char *attention_next_variant(const struct attention_data *data, size_t *index);
