@@ -120,6 +120,17 @@ static void padded_sequences_are_as_separate_calls(void **state) {
     }
 }
 
+/* A41: offsets of no sequence at all. Not a row is written. */
+static void no_sequences(void **state) {
+    const double none[1] = {0};
+    struct attention_case shape = shape_of("A41 no sequences", 0, 5, 7, CLATTN_CAUSAL_NONE);
+    shape.with.q_offsets = shape.with.k_offsets = none;
+    (void)state;
+    struct attention_data data = attention_data_random(&shape, CLATTN_F32, 4);
+    attention_check(&data);
+    attention_data_free(&data);
+}
+
 /* Sequences are cut at max_q and max_k; rows from there on are empty. */
 static void sequences_are_cut_at_the_longest(void **state) {
     (void)state;
@@ -158,10 +169,15 @@ static void values_out_of_range_do_no_harm(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(published_numbers_in_fp32),        cmocka_unit_test(published_numbers_in_fp16),
-        cmocka_unit_test(published_numbers_in_bf16),        cmocka_unit_test(every_variant_takes_lengths),
-        cmocka_unit_test(every_variant_takes_offsets),      cmocka_unit_test(padded_sequences_are_as_separate_calls),
-        cmocka_unit_test(sequences_are_cut_at_the_longest), cmocka_unit_test(values_out_of_range_do_no_harm),
+        cmocka_unit_test(published_numbers_in_fp32),
+        cmocka_unit_test(published_numbers_in_fp16),
+        cmocka_unit_test(published_numbers_in_bf16),
+        cmocka_unit_test(every_variant_takes_lengths),
+        cmocka_unit_test(every_variant_takes_offsets),
+        cmocka_unit_test(padded_sequences_are_as_separate_calls),
+        cmocka_unit_test(no_sequences),
+        cmocka_unit_test(sequences_are_cut_at_the_longest),
+        cmocka_unit_test(values_out_of_range_do_no_harm),
     };
     return support_main("attention lengths", tests, sizeof tests / sizeof tests[0]);
 }
