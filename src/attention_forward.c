@@ -15,6 +15,12 @@ struct plan {
     int score_tiles, k_slice, v_slice, q_resident, stage_slots;
 };
 
+/* What the plan step finds; a warm call finds it in the context's memo. */
+struct planned {
+    struct parameters parameters;
+    struct plan plan;
+};
+
 struct ready {
     struct plan plan;
     struct program *program; /* lives as long as the context */
@@ -128,23 +134,35 @@ static bool has_mask(const struct problem *problem) {
 
 clattn_status attention_forward_workspace(const clattn_attention_op *op, const struct problem *problem,
                                           const struct choice *choice, size_t *bytes) {
-    const struct plan plan = plan_of_choice(problem, choice);
     *bytes = 0;
-    return has_mask(problem) ? attention_mask_workspace(op, block_queries(&plan), block_keys(&plan), bytes)
-                             : CLATTN_SUCCESS;
+    if (!has_mask(problem))
+        return CLATTN_SUCCESS;
+    const struct plan plan = plan_of_choice(problem, choice);
+    return attention_mask_workspace(op, block_queries(&plan), block_keys(&plan), bytes);
+}
+
+static clattn_status make_plan(clattn_context *context, const struct problem *problem, struct choice *choice,
+                               struct plan *plan) {
+    const struct kind kind = kind_of(problem, choice, false);
+    struct planned planned;
+    if (!choice->overridden && memo_find(&context->memo, &kind, sizeof kind, &planned, sizeof planned)) {
+        choice->parameters = planned.parameters;
+        *plan = planned.plan;
+        return CLATTN_SUCCESS;
+    }
+    FORWARD(tile_choose(&kernel_on_tiles, problem, choice));
+    *plan = plan_of_choice(problem, choice);
+    planned = (struct planned){choice->parameters, *plan};
+    if (!choice->overridden)
+        memo_keep(&context->memo, &kind, sizeof kind, &planned, sizeof planned);
+    return CLATTN_SUCCESS;
 }
 
 clattn_status attention_forward_plan(clattn_context *context, const clattn_attention_op *op,
                                      const struct problem *problem, struct choice *choice) {
-    const struct kind kind = kind_of(problem, choice, false);
+    struct plan plan;
     size_t groups = 0, bytes = 0;
-    if (choice->overridden ||
-        !memo_find(&context->memo, &kind, sizeof kind, &choice->parameters, sizeof choice->parameters)) {
-        FORWARD(tile_choose(&kernel_on_tiles, problem, choice));
-        if (!choice->overridden)
-            memo_keep(&context->memo, &kind, sizeof kind, &choice->parameters, sizeof choice->parameters);
-    }
-    const struct plan plan = plan_of_choice(problem, choice);
+    FORWARD(make_plan(context, problem, choice, &plan));
     FORWARD(count_groups(op, problem, &plan, &groups));
     return attention_forward_workspace(op, problem, choice, &bytes);
 }
