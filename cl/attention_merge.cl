@@ -70,7 +70,7 @@ attention_merge(global byte_t *o, global float *lse, global const byte_t *o0, gl
         for (int i = 0; i < COUNT; i++) {
             const int dtype = i == 0 ? FIRST_DTYPE : IN_DTYPE;
             if (weight[i] != 0.0f)
-                total += weight[i] * packet_load(o_in[i], start[i], index, columns, 1, dtype);
+                total += weight[i] * packet_load(o_in[i], start[i], index, columns, 1, dtype, 0.0f);
         }
         packet_store(o, to, index, columns, 1, total * inverse, OUT_DTYPE);
     }

@@ -1,25 +1,8 @@
 /* Softmax along rows that a team of work-items holds in registers: every element is read once and written once. The
  * team is some lanes of a sub-group, a whole one, or a whole work-group. */
 
-/* Parameters, beside those that softmax_row.clh explains: X_DTYPE, Y_DTYPE, FUNCTION, EMPTY_ZERO, SCORES, OUTER, DENSE,
- * VECTOR, ALIGNED, PARTIAL, SUBGROUP_BACKEND, SG_SIZE, TEAM, GROUP, HALF_TYPE. */
-#ifndef PACKETS
-#define PACKETS 4 /* packets per work-item: TEAM * PACKETS * VECTOR elements are the longest row */
-#endif
-#ifndef UNROLLED
-#define UNROLLED 1 /* 0: too many packets for copies of the loops' bodies; the row's length says how many there are */
-#endif
-
+/* Parameters: those of softmax_row.clh and row_share.clh. */
 #include "softmax_row.clh"
-
-#if UNROLLED
-#define FOR_EACH_VALUE(i) _Pragma("unroll") for (uint i = 0; i < PACKETS; i++)
-#else
-#define FOR_EACH_VALUE(i) for (uint i = 0; i * (TEAM * VECTOR) < row.columns; i++)
-#endif
-
-/* Packets of a team's work-items alternate, so that its accesses are contiguous. */
-#define PACKET_INDEX(i) (((i)*TEAM + row.lane) * VECTOR)
 
 kernel SG_KERNEL __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 softmax_registers(global const byte_t *x, global byte_t *y, global byte_t *l, const struct softmax_layout layout) {

@@ -1,7 +1,6 @@
 /* Softmax along rows that are read again instead of kept: for rows of any length, and as forms to compare with. */
 
-/* Parameters, which softmax_row.clh explains: X_DTYPE, Y_DTYPE, FUNCTION, EMPTY_ZERO, SCORES, OUTER, DENSE, VECTOR,
- * ALIGNED, PARTIAL, SUBGROUP_BACKEND, SG_SIZE, TEAM, GROUP, HALF_TYPE. */
+/* Parameters: those of softmax_row.clh and row_share.clh. */
 #include "softmax_row.clh"
 
 static inline void write_all(global const byte_t *x, global byte_t *y, global byte_t *l, const struct row *row,

@@ -1,8 +1,7 @@
 /* Softmax along few long rows: each row is cut into chunks of whole packets, one work-group a chunk. The first kernel
  * leaves the chunks' states in the workspace, the second merges a row's states and writes. */
 
-/* Parameters, which softmax_row.clh explains: X_DTYPE, Y_DTYPE, FUNCTION, EMPTY_ZERO, SCORES, OUTER, DENSE, VECTOR,
- * ALIGNED, PARTIAL, SUBGROUP_BACKEND, SG_SIZE, TEAM (here the same as GROUP), GROUP, HALF_TYPE. */
+/* Parameters: those of softmax_row.clh and row_share.clh; TEAM is the same as GROUP. */
 #include "softmax_row.clh"
 
 kernel SG_KERNEL __attribute__((reqd_work_group_size(GROUP, 1, 1))) void

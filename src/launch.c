@@ -101,6 +101,10 @@ void launch_int(struct launch *launch, int32_t value) {
     set_argument(launch, &value, sizeof value);
 }
 
+void launch_float(struct launch *launch, float value) {
+    set_argument(launch, &value, sizeof value);
+}
+
 void launch_long(struct launch *launch, int64_t value) {
     set_argument(launch, &value, sizeof value);
 }

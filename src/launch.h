@@ -45,6 +45,7 @@ struct launch {
 void launch_begin(struct launch *launch, struct program *program);
 void launch_buffer(struct launch *launch, cl_mem buffer); /* NULL is allowed: the kernel sees a NULL pointer */
 void launch_int(struct launch *launch, int32_t value);
+void launch_float(struct launch *launch, float value);
 void launch_long(struct launch *launch, int64_t value);
 void launch_struct(struct launch *launch, const void *value, size_t size);
 /* global is in work-groups, local in work-items; dims 1..3. Refuses (INTERNAL) a local size above the kernel's limit.

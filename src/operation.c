@@ -23,6 +23,8 @@ const struct operation *operation_of(clattn_op_kind kind) {
         return &operation_softmax_merge;
     case CLATTN_OP_GEMM:
         return &operation_gemm;
+    case CLATTN_OP_NORM:
+        return &operation_norm;
     default:
         return NULL;
     }

@@ -195,6 +195,8 @@ const char *variant_op_name(clattn_op_kind op) {
         return "softmax_merge";
     case CLATTN_OP_GEMM:
         return "gemm";
+    case CLATTN_OP_NORM:
+        return "norm";
     }
     return "unknown";
 }

@@ -34,8 +34,8 @@ struct problem {
     bool aligned;
     bool out_aligned; /* the same of the output alone */
     bool copyable;    /* the inputs suit a copy engine: aligned, with strides above 0 and not beyond its range */
-    /* softmax: rows x columns along the axis; gemm: batch x (m,n,k) */
-    int softmax_function;
+    /* softmax and norms: rows x columns along the axis; gemm: batch x (m,n,k) */
+    int softmax_function, norm_function;
     int64_t rows, columns;
     int64_t m, n, k;
     bool transpose_a, transpose_b;

@@ -138,6 +138,8 @@ clattn_status test_dispatch(clattn_context *context, const clattn_op *op, const 
         return clattn_softmax(context, (const clattn_softmax_op *)op, launch);
     case CLATTN_OP_SOFTMAX_MERGE:
         return clattn_softmax_merge(context, (const clattn_softmax_merge_op *)op, launch);
+    case CLATTN_OP_NORM:
+        return clattn_norm(context, (const clattn_norm_op *)op, launch);
     case CLATTN_OP_GEMM:
         return clattn_gemm(context, (const clattn_gemm_op *)op, launch);
     }

@@ -1,6 +1,7 @@
 /* Every operation, variant and dtype once, small: run under conditions that a whole suite would be too slow for, such
  * as tiny work-groups, masked capabilities, checkers and other drivers. */
 #include "attention_harness.h"
+#include "norm_harness.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -214,6 +215,18 @@ static void every_gemm(void **state) {
     gemm_in(CLATTN_F32, 3);
 }
 
+static void every_norm(void **state) {
+    (void)state;
+    for (int t = 0; t < (brief ? 1 : 3); t++) {
+        struct norm_problem problem = norm_of(t > 0 ? CLATTN_RMS_NORM : CLATTN_LAYER_NORM, 3, 300);
+        problem.with_residual = problem.with_sum = t != 1;
+        norm_set_dtypes(&problem, all_dtypes[t], all_dtypes[t], CLATTN_F32, all_dtypes[t]);
+        norm_check(&problem, NORM_VARIANTS);
+        norm_free(&problem);
+        ran++;
+    }
+}
+
 static void something_ran(void **state) {
     (void)state;
     printf("%d calls of variants\n", ran);
@@ -223,7 +236,8 @@ static void something_ran(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_attention),       cmocka_unit_test(every_softmax), cmocka_unit_test(every_softmax_merge),
-        cmocka_unit_test(every_attention_merge), cmocka_unit_test(every_gemm),    cmocka_unit_test(something_ran),
+        cmocka_unit_test(every_attention_merge), cmocka_unit_test(every_gemm),    cmocka_unit_test(every_norm),
+        cmocka_unit_test(something_ran),
     };
     brief = argc > 1 && strcmp(argv[1], "brief") == 0;
     return support_main("every operation", tests, sizeof tests / sizeof tests[0]);

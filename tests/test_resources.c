@@ -127,6 +127,18 @@ static void softmax_leaves_nothing(void **state) {
     test_release(&y);
 }
 
+static void norm_leaves_nothing(void **state) {
+    (void)state;
+    struct test_tensor x = in(4, rows_dims), y = test_output(CLATTN_F32, 4, rows_dims, NULL);
+    clattn_norm_op op;
+    clattn_norm_init(&op);
+    op.x = x.view;
+    op.y = y.view;
+    leaves_nothing("norm", &op.head);
+    test_release(&x);
+    test_release(&y);
+}
+
 static void softmax_merge_leaves_nothing(void **state) {
     (void)state;
     struct test_tensor part = in(3, rows_dims), m = test_output(CLATTN_F32, 3, rows_dims, NULL);
@@ -254,10 +266,11 @@ static void scratch_under_a_memory_limit(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(attention_leaves_nothing), cmocka_unit_test(attention_merge_leaves_nothing),
-        cmocka_unit_test(softmax_leaves_nothing),   cmocka_unit_test(softmax_merge_leaves_nothing),
-        cmocka_unit_test(gemm_leaves_nothing),      cmocka_unit_test(refused_calls_leave_nothing),
-        cmocka_unit_test(contexts_leave_nothing),   cmocka_unit_test(scratch_under_a_memory_limit),
+        cmocka_unit_test(attention_leaves_nothing),     cmocka_unit_test(attention_merge_leaves_nothing),
+        cmocka_unit_test(norm_leaves_nothing),          cmocka_unit_test(softmax_leaves_nothing),
+        cmocka_unit_test(softmax_merge_leaves_nothing), cmocka_unit_test(gemm_leaves_nothing),
+        cmocka_unit_test(refused_calls_leave_nothing),  cmocka_unit_test(contexts_leave_nothing),
+        cmocka_unit_test(scratch_under_a_memory_limit),
     };
     if (argc > 1 && strcmp(argv[1], "limited") == 0)
         return limited_memory();

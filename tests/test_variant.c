@@ -11,8 +11,9 @@
 
 #include <cmocka.h>
 
-static const clattn_op_kind kinds[] = {CLATTN_OP_ATTENTION, CLATTN_OP_ATTENTION_MERGE, CLATTN_OP_SOFTMAX,
-                                       CLATTN_OP_SOFTMAX_MERGE, CLATTN_OP_GEMM};
+static const clattn_op_kind kinds[] = {CLATTN_OP_ATTENTION, CLATTN_OP_ATTENTION_MERGE,
+                                       CLATTN_OP_SOFTMAX,   CLATTN_OP_SOFTMAX_MERGE,
+                                       CLATTN_OP_GEMM,      CLATTN_OP_NORM};
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
 static struct device_facts facts_with(uint64_t caps) {

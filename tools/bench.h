@@ -33,6 +33,7 @@ const char *bench_variant_like(const struct bench *bench, const struct job *job,
 
 int bench_suite_seeds(struct bench *bench);
 int bench_suite_softmax(struct bench *bench);
+int bench_suite_norms(struct bench *bench);
 int bench_suite_attention(struct bench *bench);
 int bench_suite_nvidia_forward(struct bench *bench);
 int bench_suite_modifiers(struct bench *bench);

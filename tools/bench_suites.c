@@ -1,5 +1,5 @@
-/* The suites softmax, attention and nvidia-forward of clattn bench: fixed lists of shapes, made smaller where the device
- * is small. */
+/* The suites softmax, norms, attention and nvidia-forward of clattn bench: fixed lists of shapes, made smaller where the
+ * device is small. */
 #include "bench.h"
 #include "command.h"
 
@@ -38,6 +38,29 @@ int bench_suite_softmax(struct bench *bench) {
             if (rows != softmax_shapes[i][0])
                 note_last(bench, first, note);
         }
+    return EXIT_OK;
+}
+
+/* ---- norms ------------------------------------------------------------------------------------------------------- */
+
+static int bench_norm(struct bench *bench, const char *op, enum element element, int64_t columns,
+                      const char *settings) {
+    const int64_t wanted[] = {16384, columns};
+    const int64_t rows = fitting_rows(bench, wanted, element_size(element));
+    char shape[64];
+    snprintf(shape, sizeof shape, "%lld,%lld", (long long)rows, (long long)columns);
+    const struct test_case item = {op, shape, settings, 0};
+    return bench_case(bench, &item, element, bench->arguments.variant, bench->arguments.versus);
+}
+
+int bench_suite_norms(struct bench *bench) {
+    static const char *const ops[] = {"rms_norm", "layer_norm"}, *const settings[] = {"", "residual=1"};
+    static const int64_t columns[] = {1024, 4096, 8192, 16384};
+    for (size_t e = 0; e < bench->selection.element_count; e++)
+        for (int s = 0; s < 2; s++)
+            for (int o = 0; o < 2; o++)
+                for (int c = 0; c < 4; c++)
+                    FORWARD(bench_norm(bench, ops[o], bench->selection.elements[e], columns[c], settings[s]));
     return EXIT_OK;
 }
 

@@ -128,6 +128,13 @@ static const struct test_case cases[] = {
     {"softmax_merge", "19,1000", "", CASE_QUICK},
     {"softmax_merge", "4,65536", "", CASE_FULL | CASE_BENCH},
 
+    {"rms_norm", "33,1023", "", CASE_QUICK},
+    {"rms_norm", "5,2,64", "one_plus_weight=1 residual=1", CASE_QUICK},
+    {"rms_norm", "1024,4096", "", CASE_FULL | CASE_BENCH},
+    {"layer_norm", "3,33,257", "residual=1", CASE_QUICK},
+    {"layer_norm", "2,70000", "", CASE_QUICK},
+    {"layer_norm", "1024,4096", "", CASE_FULL | CASE_BENCH},
+
     {"gemm", "1,1,1", "", CASE_QUICK},
     {"gemm", "33,65,17", "", CASE_QUICK},
     {"gemm", "64,64,128", "transpose_a=1", CASE_QUICK},

@@ -9,7 +9,7 @@
 
 #define JOB_MAX_PARTS 32 /* operands of a merge */
 #define JOB_MAX_TENSORS (2 * JOB_MAX_PARTS + 2)
-#define JOB_MAX_OUTPUTS 2
+#define JOB_MAX_OUTPUTS 3
 #define JOB_MAX_DIMS 8 /* numbers of a --shape */
 
 struct job;
@@ -76,6 +76,7 @@ struct job {
         clattn_softmax_op softmax;
         clattn_softmax_merge_op softmax_merge;
         clattn_gemm_op gemm;
+        clattn_norm_op norm;
     } op;
     clattn_tensor parts[2][JOB_MAX_PARTS];
     struct job_tensor tensors[JOB_MAX_TENSORS];
@@ -86,7 +87,7 @@ struct job {
 };
 
 extern const struct job_kind job_attention, job_attention_merge, job_softmax, job_log_softmax, job_logsumexp,
-    job_softmax_state, job_softmax_merge, job_gemm;
+    job_softmax_state, job_softmax_merge, job_gemm, job_rms_norm, job_layer_norm;
 
 /* NULL past the last. */
 const struct job_kind *job_kind_at(size_t index);

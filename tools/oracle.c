@@ -64,7 +64,9 @@ static bool allocate(struct oracle *oracle, const struct job_rows *shape) {
 }
 
 static bool ask(struct oracle *oracle, const struct job *job, const struct job_rows *shape) {
-    const size_t width = (size_t)(shape->widths[0] + shape->widths[1]);
+    size_t width = 0;
+    for (size_t k = 0; k < JOB_MAX_OUTPUTS; k++)
+        width += (size_t)shape->widths[k];
     double *values = malloc((2 * width + 1) * sizeof *values);
     struct job_cache cache = {.slots = {{.values = NULL}}};
     bool done = values != NULL;

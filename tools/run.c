@@ -24,6 +24,7 @@ static const char help[] =
     "  softmax, log_softmax, logsumexp   in x, out y; axis= empty_rows=nan|zero\n"
     "  softmax_state    in x, out m l; axis=\n"
     "  softmax_merge    in m0 l0 m1 l1 ..., out m l\n"
+    "  rms_norm, layer_norm   in x (weight bias residual), out y (sum); eps= one_plus_weight=\n"
     "  gemm             in a b (c, with beta=), out c; transpose_a= transpose_b= alpha= beta=\n"
     "  all: dtype=f32|f16|bf16 converts the float inputs first; out_dtype= of the main output (default: the "
     "inputs')\n\n"

@@ -166,7 +166,8 @@ typedef enum clattn_op_kind {
     CLATTN_OP_ATTENTION_MERGE = 2,
     CLATTN_OP_SOFTMAX = 3,
     CLATTN_OP_SOFTMAX_MERGE = 4,
-    CLATTN_OP_GEMM = 5
+    CLATTN_OP_GEMM = 5,
+    CLATTN_OP_NORM = 6
 } clattn_op_kind;
 
 /* The common head of all operation structs; set by their initialisers. */
@@ -316,6 +317,31 @@ typedef struct clattn_softmax_merge_op {
 CLATTN_API void clattn_softmax_merge_init(clattn_softmax_merge_op *op);
 CLATTN_API clattn_status clattn_softmax_merge(clattn_context *context, const clattn_softmax_merge_op *op,
                                               const clattn_launch *launch);
+
+/* ---- norms ------------------------------------------------------------------------------------------------------- */
+
+typedef enum clattn_norm_function {
+    CLATTN_RMS_NORM = 0,  /* y = v / sqrt(mean(v^2) + eps) * weight + bias (arXiv:1910.07467) */
+    CLATTN_LAYER_NORM = 1 /* y = (v - mean) / sqrt(variance + eps) * weight + bias (arXiv:1607.06450) */
+} clattn_norm_function;
+
+/* Norms along the last dim C of x [..,C], rank 1..4, of v = x + residual, or x alone.
+ *
+ *   x, residual, y, sum [..,C]  weight, bias [C]   C up to 2^24; innermost strides of 1; each has a dtype of its own
+ *
+ * All but x and y are optional. sum receives v; the norm is of v before its rounding. Statistics are kept in fp32, the
+ * variance (of C, not C - 1) about the mean. y and sum may each be exactly x or residual; other overlap is refused. A
+ * row that holds NaN gives NaN throughout, as does one of zeros with eps = 0. No rows or no columns: nothing written. */
+typedef struct clattn_norm_op {
+    clattn_op head;
+    clattn_norm_function function;
+    int32_t one_plus_weight; /* non-zero: the factor is 1 + weight */
+    float eps;               /* default 1e-5; finite, at least 0 */
+    clattn_tensor x, residual, weight, bias, y, sum;
+} clattn_norm_op;
+
+CLATTN_API void clattn_norm_init(clattn_norm_op *op);
+CLATTN_API clattn_status clattn_norm(clattn_context *context, const clattn_norm_op *op, const clattn_launch *launch);
 
 /* ---- matrix product ---------------------------------------------------------------------------------------------- */
 

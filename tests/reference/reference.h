@@ -132,6 +132,26 @@ void reference_softmax_row(clattn_softmax_function function, clattn_empty_rows e
 void plain_softmax_row(clattn_softmax_function function, clattn_dtype out_dtype, int64_t columns, const double *x,
                        double *result, double *l);
 
+/* ---- norms ---- */
+
+struct reference_norm {
+    clattn_norm_function function;
+    bool one_plus_weight;
+    double eps;
+    int64_t columns;
+    const double *weight, *bias; /* [columns]; NULL: absent */
+};
+
+/* One row v, the residual added: y [columns]. */
+void reference_norm_row(const struct reference_norm *norm, const double *v, double *y);
+/* The same in fp32, rounded to out_dtype. */
+void plain_norm_row(const struct reference_norm *norm, clattn_dtype out_dtype, const double *v, double *y);
+/* Its gradient dv [columns] from that of y; what the row adds to dweight and dbias [columns] is added there. */
+void reference_norm_backward_row(const struct reference_norm *norm, const double *v, const double *dy, double *dv,
+                                 double *dweight, double *dbias);
+void plain_norm_backward_row(const struct reference_norm *norm, clattn_dtype out_dtype, const double *v,
+                             const double *dy, double *dv, double *dweight, double *dbias);
+
 /* ---- merging ---- */
 
 /* count states of parts of one row. */
