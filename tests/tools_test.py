@@ -381,6 +381,7 @@ class Misuse(Case):
             ("bench", "attention", "--shape", "1,2,x"): "1,2,x",
             ("bench", "attention", "--suite", "everything"): "everything",
             ("bench", "--suite", "host", "--shape", "1"): "exclude",
+            ("bench", "attention", "--shape", "1,3,2,8,8,8"): "3 heads",
             ("bench", "attention", "--shape", "1,2,2,8,8,8", "mask=spotted"): "mask=spotted",
             ("bench", "attention", "--shape", "1,2,2,8,8,8", "mask=random", "mask_dims=1,1,n"): "mask_dims=1,1,n",
             ("bench", "attention", "--shape", "2,2,2,8,8,8", "ragged=3"): "B of --shape",

@@ -33,7 +33,7 @@ struct check {
     struct selection selection;
     unsigned suites;
     double multiplications;
-    size_t turns; /* of cases whose variants are taken in turn */
+    size_t turn; /* which variant a case takes that takes one: another for each row and dtype */
 };
 
 /* The variant that stands for all elements where the oracle sees only some rows: the first portable one, else the
@@ -103,7 +103,7 @@ static void check_variants(struct check *check, struct job *job, const struct or
     size_t count = 0, number = 0;
     for (size_t i = 0; i < all; i++)
         count += accepted(check, job, clattn_variant_name(job->kind->op, i));
-    const size_t turn = in_turn && count ? check->turns++ % count : 0;
+    const size_t turn = count ? check->turn % count : 0;
     for (size_t i = 0; i < all; i++) {
         const char *name = clattn_variant_name(job->kind->op, i);
         if (accepted(check, job, name) && (!in_turn || number++ == turn))
@@ -151,6 +151,7 @@ static int check_all(struct check *check) {
         for (size_t e = 0; e < check->selection.element_count && wanted(check, item); e++) {
             const enum element element = check->selection.elements[e];
             progress_show(done++, total, item->op);
+            check->turn = i + e;
             if (!selection_is_redundant(item->op, element) || check->selection.element_count == 1)
                 FORWARD(check_case(check, item, element));
         }

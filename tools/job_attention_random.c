@@ -82,9 +82,12 @@ static int take_lengths(struct random_problem *problem, const char *key, int64_t
             lengths[b] = b == 0 ? most - most / 4 : draw(problem, key, b, most);
         return EXIT_OK;
     }
-    if ((int64_t)parse_integers(text, lengths, MAX_SEQUENCES) != problem->sequences)
+    int64_t numbers[MAX_SEQUENCES];
+    const size_t count = parse_integers(text, numbers, MAX_SEQUENCES);
+    if ((int64_t)count != problem->sequences)
         return complain(EXIT_USAGE, "%s=%s is neither 'random' nor a list of %lld lengths", key, text,
                         (long long)problem->sequences);
+    memcpy(lengths, numbers, count * sizeof *numbers);
     return EXIT_OK;
 }
 
@@ -172,12 +175,9 @@ static int add_page_table(struct random_problem *problem, const int64_t *lengths
     return code;
 }
 
-/* k_lengths= and q_lengths=; pages that the sequences do not fill make lengths of their own. */
-static int add_lengths(struct random_problem *problem) {
-    int64_t lengths[MAX_SEQUENCES];
+/* Pages that the sequences do not fill make lengths of their own. */
+static int add_lengths_in(struct random_problem *problem, int64_t *lengths) {
     bool given;
-    if (problem->sequences > MAX_SEQUENCES)
-        return EXIT_OK;
     FORWARD(take_lengths(problem, "q_lengths", problem->nq, lengths, &given));
     if (given)
         FORWARD(add_integers(problem->job, "q_lengths", lengths, 1, &problem->sequences));
@@ -187,6 +187,14 @@ static int add_lengths(struct random_problem *problem) {
     if (given || (problem->page_size && problem->nk % problem->page_size))
         FORWARD(add_integers(problem->job, "k_lengths", lengths, 1, &problem->sequences));
     return problem->page_size ? add_page_table(problem, lengths) : EXIT_OK;
+}
+
+/* k_lengths=, q_lengths= and the page table. */
+static int add_lengths(struct random_problem *problem) {
+    int64_t *lengths = malloc((size_t)(problem->sequences + 1) * sizeof *lengths);
+    const int code = lengths ? add_lengths_in(problem, lengths) : complain_memory("k_lengths");
+    free(lengths);
+    return code;
 }
 
 /* ---- mask and bias ----------------------------------------------------------------------------------------------- */
@@ -275,6 +283,9 @@ static int take_sizes(struct random_problem *problem) {
     problem->batch = dims[0], problem->heads = dims[1], problem->kv_heads = dims[2];
     problem->nq = dims[3], problem->nk = dims[4], problem->d = dims[5];
     problem->dv = shape->count == 7 ? dims[6] : dims[5];
+    if (problem->kv_heads ? problem->heads % problem->kv_heads : problem->heads)
+        return complain(EXIT_USAGE, "attention: %lld heads of queries are no multiple of %lld of keys",
+                        (long long)problem->heads, (long long)problem->kv_heads);
     FORWARD(settings_integer(problem->settings, "max_q", &problem->max_q, NULL));
     FORWARD(settings_integer(problem->settings, "max_k", &problem->max_k, NULL));
     FORWARD(settings_integer(problem->settings, "paged", &problem->page_size, NULL));
