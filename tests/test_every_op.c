@@ -22,6 +22,24 @@ static bool refused_clearly(const clattn_op *op) {
     return true;
 }
 
+/* Each variant, and the library's choice. */
+static void attention_of(const struct attention_case *c, clattn_dtype dtype) {
+    struct attention_data data = attention_data_of(c, dtype);
+    const int ran_before = ran;
+    size_t index = 0;
+    for (const char *variant; (variant = attention_next_variant(&data, &index)); ran++) {
+        struct attention_result result = attention_run(&data, variant);
+        attention_compare(&data, &result, variant, 64);
+        attention_result_free(&result);
+    }
+    if (ran > ran_before) {
+        struct attention_result chosen = attention_run(&data, NULL);
+        attention_compare(&data, &chosen, "chosen", 64);
+        attention_result_free(&chosen);
+    }
+    attention_data_free(&data);
+}
+
 static void every_attention(void **state) {
     (void)state;
     const struct attention_case shape = {.name = "small",
@@ -38,22 +56,50 @@ static void every_attention(void **state) {
     for (int causal = 0; causal < 2; causal++)
         for (int t = brief ? causal : 0; t < (brief ? causal + 1 : 3); t++) {
             struct attention_case c = shape;
-            size_t index = 0;
             c.causal = (clattn_causal)causal;
-            struct attention_data data = attention_data_of(&c, all_dtypes[t]);
-            const int ran_before = ran;
-            for (const char *variant; (variant = attention_next_variant(&data, &index)); ran++) {
-                struct attention_result result = attention_run(&data, variant);
-                attention_compare(&data, &result, variant, 64);
-                attention_result_free(&result);
-            }
-            if (ran > ran_before) {
-                struct attention_result chosen = attention_run(&data, NULL);
-                attention_compare(&data, &chosen, "chosen", 64);
-                attention_result_free(&chosen);
-            }
-            attention_data_free(&data);
+            attention_of(&c, all_dtypes[t]);
         }
+}
+
+static double every_third(const int64_t at[4], int64_t flat) {
+    (void)flat;
+    return (at[2] + at[3]) % 3 != 0;
+}
+
+/* All modifiers at once, in two calls because pages and offsets of keys exclude each other. */
+static void every_modifier_of_attention(void **state) {
+    const double slopes[] = {0.25, 0.0625}, sinks[] = {0.5, -1};
+    struct attention_case c = {.name = "modifiers",
+                               .batch = 2,
+                               .heads = 2,
+                               .kv_heads = 1,
+                               .nq = 23,
+                               .nk = 61,
+                               .head_dim = 64,
+                               .value_dim = 64,
+                               .q = fill_u1,
+                               .k = fill_u2,
+                               .v = fill_u3,
+                               .causal = CLATTN_CAUSAL_BOTTOM_RIGHT,
+                               .with = {.has_window = true,
+                                        .window_left = 17,
+                                        .window_right = -1,
+                                        .softcap = 3,
+                                        .mask = {.dims = {1, 2, 23, 61}, .fill = every_third},
+                                        .bias = {.dims = {1, 1, 23, 61}, .fill = fill_u3},
+                                        .alibi = slopes,
+                                        .sinks = sinks,
+                                        .q_offsets = (const double[]){0, 14, 21},
+                                        .k_offsets = (const double[]){3, 40, 60}}};
+    (void)state;
+    attention_of(&c, CLATTN_F32);
+    c.nk = 16;
+    c.with = (struct case_modifiers){.page_table = (const double[]){2, 0, 3, 4, 2, -1},
+                                     .max_pages = 3,
+                                     .pages = 5,
+                                     .q_lengths = (const double[]){23, 5},
+                                     .k_lengths = (const double[]){45, 20}};
+    attention_of(&c, CLATTN_F16);
 }
 
 /* x = ln(c + 1) gives y = 2 (c + 1) / (N (N + 1)) and a log-sum-exp of ln(N (N + 1) / 2). */
@@ -235,8 +281,13 @@ static void something_ran(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_attention),       cmocka_unit_test(every_softmax), cmocka_unit_test(every_softmax_merge),
-        cmocka_unit_test(every_attention_merge), cmocka_unit_test(every_gemm),    cmocka_unit_test(every_norm),
+        cmocka_unit_test(every_attention),
+        cmocka_unit_test(every_modifier_of_attention),
+        cmocka_unit_test(every_softmax),
+        cmocka_unit_test(every_softmax_merge),
+        cmocka_unit_test(every_attention_merge),
+        cmocka_unit_test(every_gemm),
+        cmocka_unit_test(every_norm),
         cmocka_unit_test(something_ran),
     };
     brief = argc > 1 && strcmp(argv[1], "brief") == 0;
