@@ -217,6 +217,7 @@ static char *any_file(const char *folder) {
     return found;
 }
 
+/* A61 */
 static void damaged_entries_are_replaced(void **state) {
     (void)state;
     char *elsewhere = temporary_folder();
@@ -277,6 +278,7 @@ static void works_without(const char *cache_dir) {
     temporary_remove(here);
 }
 
+/* A62, from here on. */
 static void a_folder_that_cannot_be_made(void **state) {
     (void)state;
     works_without("/proc/nowhere/cache");

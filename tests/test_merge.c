@@ -178,6 +178,7 @@ static void merge_pair(double o0, double lse0, double o1, double lse1, double wa
     merge_free(&merge);
 }
 
+/* A08 */
 static void empty_and_far_operands(void **state) {
     (void)state;
     merge_pair(0, -INFINITY, 0, -INFINITY, 0, -INFINITY, 0);

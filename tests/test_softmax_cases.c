@@ -12,7 +12,7 @@ static const struct softmax_way chosen = {NULL, NULL};
 
 enum { LONG = 100000 };
 
-/* One finite value, or two, in a long row of -inf: whole slices have nothing to add. */
+/* A06. One finite value, or two, in a long row of -inf: whole slices have nothing to add. */
 static void mostly_minus_infinity(const struct softmax_problem *problem, int64_t p, bool pair, enum softmax_ways ways) {
     double *want = test_array(LONG);
     const bool logarithm = problem->function == CLATTN_LOG_SOFTMAX;
@@ -48,7 +48,7 @@ static void slices_of_minus_infinity(void **state) {
         }
 }
 
-/* The special rows, at the end of rows of zeros, and what kind of result they give. */
+/* A07. The special rows, at the end of rows of zeros, and what kind of result they give. */
 static struct softmax_problem special_rows(int64_t columns) {
     static const double rows[8][3] = {
         {0, -INFINITY, 0}, {-INFINITY, -INFINITY, -INFINITY}, {0, INFINITY, 0}, {INFINITY, 1, 2},
@@ -104,6 +104,7 @@ static void expect_row(clattn_softmax_function function, int64_t columns, const 
     softmax_free(&problem);
 }
 
+/* A29 */
 static void large_magnitudes(void **state) {
     static const double a[] = {-1e7, -1e7, -1e7 + 1}, a_log[] = {-1.5514447, -1.5514447, -0.5514447};
     static const double b[] = {-1e7, -1e7, -1e7}, b_log[] = {-1.0986123, -1.0986123, -1.0986123};
@@ -122,6 +123,7 @@ static void large_magnitudes(void **state) {
     expect_row(CLATTN_SOFTMAX, 3, d, d_soft, 1e-6);
 }
 
+/* A44 */
 static void sums_beyond_half(void **state) {
     static const struct {
         clattn_dtype dtype;
@@ -146,7 +148,7 @@ static const int64_t lengths[] = {1,    2,    3,    7,    31,   32,   33,    63,
                                   127,  129,  255,  257,  500,  511,  513,   1000,  1023,  1025,
                                   2047, 2049, 2592, 4095, 4097, 8191, 10000, 16385, 50257, 100003};
 
-/* y_c = 2 (c + 1) / (n (n + 1)). */
+/* A42: y_c = 2 (c + 1) / (n (n + 1)). */
 static void row_lengths(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++)
@@ -184,6 +186,7 @@ static void expect_pairs(int rank, const int64_t *dims, int axis, enum softmax_w
     softmax_free(&problem);
 }
 
+/* A43 */
 static void more_rows_than_65535(void **state) {
     static const int64_t planes[] = {1, 2, 65536, 1}, rows[] = {1, 2, 70000};
     static const int64_t shapes[][2] = {{65537, 6}, {262144, 3}};
