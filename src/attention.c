@@ -132,7 +132,6 @@ static void describe_problem(const clattn_attention_op *op, struct problem *prob
     problem->nk = attention_longest_k(op);
     problem->head_dim = op->q.dims[COLUMN];
     problem->value_dim = op->v.dims[COLUMN];
-    problem->zero_scale = attention_scale(op) == 0;
     problem->causal = op->causal != CLATTN_CAUSAL_NONE;
     problem->windowed = op->window_left >= 0 || op->window_right >= 0;
     problem->modifiers = attention_modifiers_of(op);
@@ -188,7 +187,7 @@ static clattn_status workspace(clattn_context *context, const clattn_op *op, con
     if (is_pipelined(choice))
         *bytes = attention_pipelined_workspace(choice);
     else if (is_unfused(choice))
-        return attention_unfused_workspace(problem, choice, bytes);
+        return attention_unfused_workspace(attention, problem, choice, bytes);
     else
         return attention_forward_workspace(attention, problem, choice, bytes);
     return CLATTN_SUCCESS;

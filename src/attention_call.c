@@ -57,14 +57,9 @@ static void set_band(struct call *call, const clattn_attention_op *op) {
     call->diagonal = call->own_diagonal ? attention_diagonal(op) : 0;
 }
 
-static void set_mask(struct call *call, const clattn_attention_op *op, const struct attention_mask_blocks *blocks) {
-    const clattn_tensor *mask = &op->mask;
-    if (blocks == NULL)
-        return;
+static void set_mask_blocks(struct call *call, const clattn_tensor *mask, const struct attention_mask_blocks *blocks) {
     const int64_t down = mask->dims[ROW] == 1 ? 1 : (mask->dims[ROW] + blocks->queries - 1) / blocks->queries;
     const int64_t across = (mask->dims[COLUMN] + blocks->keys - 1) / blocks->keys;
-    call->mask = attention_view_of(mask);
-    call->mask_column = attention_stride(mask, COLUMN);
     call->mask_blocks = (struct attention_view){
         .offset = blocks->offset,
         .outer = mask->dims[BATCH] == 1 ? 0 : mask->dims[HEAD] * down * across,
@@ -108,7 +103,12 @@ static struct call call_of(const clattn_attention_op *op, const struct problem *
     };
     set_band(&call, op);
     set_vectors(&call, op);
-    set_mask(&call, op, blocks);
+    if ((problem->modifiers & MODIFIER_MASK) != 0) {
+        call.mask = attention_view_of(&op->mask);
+        call.mask_column = attention_stride(&op->mask, COLUMN);
+    }
+    if (blocks != NULL)
+        set_mask_blocks(&call, &op->mask, blocks);
     if ((problem->modifiers & MODIFIER_BIAS) != 0) {
         call.bias = attention_view_of(&op->bias);
         call.bias_column = attention_stride(&op->bias, COLUMN);
@@ -145,7 +145,7 @@ void attention_call_arguments(struct launch *launch, const clattn_attention_op *
         if (arguments[i].modifier != 0 && (problem->modifiers & arguments[i].modifier) == 0)
             continue;
         if (arguments[i].tensor == NULL)
-            launch_buffer(launch, blocks->buffer);
+            launch_buffer(launch, blocks == NULL ? NULL : blocks->buffer);
         else
             set_tensor(launch, arguments[i].tensor);
     }

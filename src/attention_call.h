@@ -26,7 +26,7 @@ struct attention_mask_blocks {
 /* The options that compile the modifiers in or out. */
 void attention_call_options(const struct problem *problem, char *options, size_t size);
 
-/* Sets the arguments from q on; blocks: NULL where there is no mask. */
+/* Sets the arguments from q on; blocks: NULL where there is no mask, or where it is not looked at by blocks. */
 void attention_call_arguments(struct launch *launch, const clattn_attention_op *op, const struct problem *problem,
                               const struct attention_mask_blocks *blocks);
 

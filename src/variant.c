@@ -48,12 +48,8 @@ static bool scores_exceed_allocation(const struct device_facts *facts, const str
 }
 
 static const char *accepts_attention_unfused(const struct device_facts *facts, const struct problem *problem) {
-    if (problem->zero_scale)
-        return "With a scale of 0 the product does not read q and k, where NaN must come out.";
     if (problem->value_dim == 0)
         return "Without values there is no second product; the fused variants write lse alone.";
-    if (problem->windowed || (problem->modifiers & ~(unsigned)MODIFIER_BAND) != 0)
-        return "Of the modifiers it takes a causal limit alone.";
     if (problem->nk == 0)
         return "Without keys there is no score to store.";
     if (scores_exceed_allocation(facts, problem))

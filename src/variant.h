@@ -29,7 +29,7 @@ struct problem {
     unsigned modifiers;      /* of enum modifier */
     clattn_dtype bias_dtype; /* where MODIFIER_BIAS */
     int64_t q_rows;          /* of the tensor q, in all; batch counts sequences and nq is the longest's length */
-    bool zero_scale, positive_scale;
+    bool positive_scale;
     /* every row of every tensor starts at a multiple of 16 bytes */
     bool aligned;
     bool out_aligned; /* the same of the output alone */
