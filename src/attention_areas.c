@@ -69,7 +69,8 @@ static bool add_area(int64_t *end, const struct extent *extent, int64_t *offset)
     *offset = *end;
     return !__builtin_mul_overflow(bytes, extent->heads, &bytes) &&
            !__builtin_mul_overflow(bytes, extent->rows, &bytes) &&
-           !__builtin_mul_overflow(bytes, extent->row, &bytes) && !__builtin_add_overflow(bytes, AREA_ALIGN, &bytes) &&
+           !__builtin_mul_overflow(bytes, extent->row, &bytes) &&
+           !__builtin_add_overflow(bytes, AREA_ALIGN - 1, &bytes) &&
            !__builtin_add_overflow(*end, bytes / AREA_ALIGN * AREA_ALIGN, end);
 }
 

@@ -104,6 +104,98 @@ static void rows_without_keys(void **state) {
     }
 }
 
+static double one_in_five_hidden(const int64_t at[4], int64_t flat) {
+    (void)flat;
+    return (at[1] + 3 * at[2] + at[3]) % 5 != 0;
+}
+
+static double some_far_below(const int64_t at[4], int64_t flat) {
+    return (at[2] + at[3]) % 7 == 3 ? -(double)INFINITY : 2 * reference_u((uint32_t)flat, 5);
+}
+
+static struct attention_case everything(clattn_causal causal) {
+    static const double slopes[] = {0.5, 0.25, 0.125, 0.0625}, sinks[] = {0.5, -1, -(double)INFINITY, 2};
+    struct attention_case c = shape(3, 4, 2, 29, 37, causal);
+    c.with = (struct case_modifiers){.has_window = true,
+                                     .window_left = 11,
+                                     .window_right = 6,
+                                     .softcap = 3,
+                                     .mask = {.dims = {1, 4, 29, 37}, .fill = one_in_five_hidden},
+                                     .bias = {.dims = {3, 1, 29, 37}, .fill = some_far_below},
+                                     .alibi = slopes,
+                                     .sinks = sinks};
+    return c;
+}
+
+/* All modifiers at once, with lengths, with offsets and in pages. In the first, values that are seen hold infinity. */
+static void every_modifier_at_once_with_lengths(void **state) {
+    enum { NK = 37, DIM = 40, KEY = 20 };
+    static const double queries[] = {29, 0, 17}, keys[] = {37, 12, 25};
+    struct attention_case c = everything(CLATTN_CAUSAL_BOTTOM_RIGHT);
+    c.with.q_lengths = queries, c.with.k_lengths = keys;
+    (void)state;
+    struct attention_data data = attention_data_random(&c, CLATTN_F32, 12);
+    check(&data);
+    for (int64_t col = 0; col < DIM; col += 3)
+        data.v[KEY * DIM + col] = (double)INFINITY;
+    check(&data);
+    attention_data_free(&data);
+}
+
+static void every_modifier_at_once_with_offsets(void **state) {
+    static const double queries[] = {1, 30, 30, 47}, keys[] = {2, 20, 57, 60};
+    struct attention_case c = everything(CLATTN_CAUSAL_TOP_LEFT);
+    c.with.q_offsets = queries, c.with.k_offsets = keys;
+    c.nq = 48, c.nk = 64;
+    c.with.max_q = 29, c.with.max_k = 37;
+    (void)state;
+    struct attention_data data = attention_data_random(&c, CLATTN_F16, 13);
+    data.out_dtype = CLATTN_F32;
+    check(&data);
+    attention_data_free(&data);
+}
+
+static void every_modifier_at_once_in_pages(void **state) {
+    static const double table[] = {5, 1, 0, 2, 3, 4, -1, 2147483647, 4, 5, 6, 99}, keys[] = {37, 20, 29};
+    struct attention_case c = everything(CLATTN_CAUSAL_NONE);
+    c.with.page_table = table, c.with.max_pages = 4, c.with.pages = 7, c.with.k_lengths = keys;
+    c.nk = 10, c.with.max_k = 37;
+    c.has_diagonal = 1, c.diagonal = 5;
+    (void)state;
+    struct attention_data data = attention_data_random(&c, CLATTN_BF16, 14);
+    check(&data);
+    attention_data_free(&data);
+}
+
+static size_t workspace_of(const struct attention_case *c, clattn_dtype dtype) {
+    struct attention_data data = attention_data_random(c, dtype, 1);
+    clattn_attention_op op = data.settings;
+    struct test_tensor q = test_input(dtype, 4, op.q.dims, data.q, NULL, 0);
+    struct test_tensor k = test_input(dtype, 4, op.k.dims, data.k, NULL, 0);
+    struct test_tensor v = test_input(dtype, 4, op.v.dims, data.v, NULL, 0);
+    struct test_tensor o = test_output(dtype, 4, (const int64_t[]){c->batch, c->heads, c->nq, c->value_dim}, NULL);
+    clattn_launch launch;
+    size_t bytes = 0;
+    op.q = q.view, op.k = k.view, op.v = v.view, op.o = o.view;
+    clattn_launch_init(&launch, device.queue);
+    launch.variant = unfused;
+    CHECK(clattn_workspace_size(device.clattn, &op.head, &launch, &bytes));
+    test_release(&q), test_release(&k), test_release(&v), test_release(&o);
+    attention_data_free(&data);
+    return bytes;
+}
+
+/* Scores alone; probabilities beside them where these are narrower; values where keys are hidden. Rows of 40 scores. */
+static void only_what_is_needed_is_copied(void **state) {
+    enum { SCORES = 2 * 4 * 32 * 40, VALUES = 2 * 2 * 40 * 40, FLAG = 256 };
+    struct attention_case c = shape(2, 4, 2, 32, 40, CLATTN_CAUSAL_NONE);
+    (void)state;
+    assert_int_equal(workspace_of(&c, CLATTN_F32), SCORES * 4);
+    assert_int_equal(workspace_of(&c, CLATTN_F16), SCORES * (4 + 2));
+    c.causal = CLATTN_CAUSAL_TOP_LEFT;
+    assert_int_equal(workspace_of(&c, CLATTN_F32), SCORES * 4 + VALUES * 4 + FLAG);
+}
+
 /* 64-bit sizes, and a sentence where no buffer is large enough. Inputs are broadcast: only their dims are large. */
 static void workspace_of_long_sequences(void **state) {
     enum { HEADS = 4, N = 65536 };
@@ -181,9 +273,16 @@ static void workspace_with_an_offset(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(heads_become_products),    cmocka_unit_test(results_in_single_precision),
-        cmocka_unit_test(heads_within_rows),        cmocka_unit_test(special_values_stay_where_they_are_seen),
-        cmocka_unit_test(rows_without_keys),        cmocka_unit_test(workspace_of_long_sequences),
+        cmocka_unit_test(heads_become_products),
+        cmocka_unit_test(results_in_single_precision),
+        cmocka_unit_test(heads_within_rows),
+        cmocka_unit_test(special_values_stay_where_they_are_seen),
+        cmocka_unit_test(rows_without_keys),
+        cmocka_unit_test(every_modifier_at_once_with_lengths),
+        cmocka_unit_test(every_modifier_at_once_with_offsets),
+        cmocka_unit_test(every_modifier_at_once_in_pages),
+        cmocka_unit_test(only_what_is_needed_is_copied),
+        cmocka_unit_test(workspace_of_long_sequences),
         cmocka_unit_test(workspace_with_an_offset),
     };
     return support_main("unfused attention", tests, sizeof tests / sizeof tests[0]);
