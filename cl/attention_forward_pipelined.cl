@@ -61,12 +61,13 @@ static INLINED void inspect(const line_t *line, const pipelined_t *call, __local
         for (int step = 0; step < job.key_blocks; step++, done++) {
             const uint stage = stage_of(done);
             barrier_wait(line->v_full + 8 * stage, parity_of(done));
-            if (!job_straddles(&job, step))
-                continue;
-            if (only_finite(memory + (line->v - line->q) + stage * V_BYTES))
+            const bool straddles = job_straddles(&job, step);
+            if (straddles && only_finite(memory + (line->v - line->q) + stage * V_BYTES))
                 *line->special = 1;
             warp_meet();
-            warp_arrive(line->v_checked + 8 * stage_of(checked++));
+            if (straddles)
+                warp_arrive(line->v_checked + 8 * stage_of(checked++));
+            warp_arrive(line->v_empty + 8 * stage);
         }
     }
 }
