@@ -135,8 +135,8 @@ static void describe_problem(const clattn_attention_op *op, struct problem *prob
     problem->causal = op->causal != CLATTN_CAUSAL_NONE;
     problem->windowed = op->window_left >= 0 || op->window_right >= 0;
     problem->modifiers = attention_modifiers_of(op);
-    problem->bias_dtype = attention_has(&op->bias) ? op->bias.dtype : (clattn_dtype)0;
-    problem->writes_lse = attention_has(&op->lse);
+    problem->bias_dtype = tensor_is_present(&op->bias) ? op->bias.dtype : (clattn_dtype)0;
+    problem->writes_lse = tensor_is_present(&op->lse);
     problem->aligned =
         check_aligned(&op->q, ROW_ALIGN) && check_aligned(&op->k, ROW_ALIGN) && check_aligned(&op->v, ROW_ALIGN);
     attention_pipelined_survey(op, problem);
@@ -216,7 +216,7 @@ static const char *schedule_name(enum schedule schedule) {
     return schedule == SCHEDULE_TWO_PASS ? "attention_two_pass" : "attention_forward";
 }
 
-/* A causal limit is named by itself; a band is then no news. */
+/* A causal limit is named by itself; a window makes the same program. */
 static const struct {
     unsigned modifier;
     const char *name;
@@ -224,13 +224,19 @@ static const struct {
                       {MODIFIER_SEQUENCES, "sequences"}, {MODIFIER_PAGED, "paged"}, {MODIFIER_SOFTCAP, "softcap"},
                       {MODIFIER_SINKS, "sinks"}};
 
+static const char *band_name(const struct problem *problem) {
+    if (problem->causal)
+        return "_causal";
+    return (problem->modifiers & MODIFIER_BAND) != 0 ? "_window" : "";
+}
+
 static void describe(const struct problem *problem, const struct choice *choice, char *name, size_t size) {
     char dims[32];
     int queries = 0, keys = 0;
     snprintf(dims, sizeof dims, problem->value_dim == problem->head_dim ? "d%d" : "d%dv%d", (int)problem->head_dim,
              (int)problem->value_dim);
     int used = snprintf(name, size, "%s_%s_%s%s", schedule_name(choice->variant->schedule),
-                        tensor_dtype_name(problem->dtype), dims, problem->causal ? "_causal" : "");
+                        tensor_dtype_name(problem->dtype), dims, band_name(problem));
     for (size_t i = 0; i < sizeof modifier_names / sizeof *modifier_names && used >= 0 && (size_t)used < size; i++)
         if ((problem->modifiers & modifier_names[i].modifier) != 0)
             used += snprintf(name + used, size - (size_t)used, "_%s", modifier_names[i].name);

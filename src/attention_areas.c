@@ -5,6 +5,7 @@
 #include "attention_modifiers.h"
 #include "attention_unfused.h"
 #include "status.h"
+#include "tensor.h"
 
 #define AREA_ALIGN 256 /* bytes */
 #define ROW_ELEMENTS 8 /* rows start at multiples of 16 bytes in every dtype */
@@ -16,11 +17,11 @@ static struct unfused_needs needs_of(const clattn_attention_op *op, const struct
     /* The products do not read what they would multiply by 0, but NaN there must come out. */
     const bool zero_scale = attention_scale(op) == 0;
     return (struct unfused_needs){
-        .packs_q = attention_has(&op->q_offsets),
-        .packs_k = attention_has(&op->k_offsets) || attention_has(&op->page_table),
+        .packs_q = tensor_is_present(&op->q_offsets),
+        .packs_k = tensor_is_present(&op->k_offsets) || tensor_is_present(&op->page_table),
         .finite_v = (problem->modifiers & hiding) != 0,
         .scores = (problem->modifiers & ~(unsigned)MODIFIER_BAND) != 0 || problem->windowed || zero_scale,
-        .unpacks = attention_has(&op->q_offsets) || problem->nq != problem->q_rows,
+        .unpacks = tensor_is_present(&op->q_offsets) || problem->nq != problem->q_rows,
         .sinks = (problem->modifiers & MODIFIER_SINKS) != 0,
     };
 }

@@ -23,7 +23,7 @@ struct planned {
 
 struct ready {
     struct plan plan;
-    struct program *program; /* lives as long as the context */
+    struct program *program, *mask; /* live as long as the context; mask: the pre-pass, NULL where there is none */
 };
 
 static int at_least_one(int64_t value) {
@@ -186,6 +186,9 @@ static clattn_status build(clattn_context *context, const struct problem *proble
              tile, modifiers, (int)problem->dtype, (int)problem->out_dtype, (int)problem->head_dim,
              (int)problem->value_dim, problem->aligned, plan->score_tiles, plan->k_slice, plan->v_slice,
              plan->q_resident, plan->stage_slots);
+    ready->mask = NULL;
+    if (has_mask(problem))
+        FORWARD(attention_mask_program(context, &choice->facts, &ready->mask));
     const bool two_pass = choice->variant->schedule == SCHEDULE_TWO_PASS;
     const struct program_key key = {
         .file = two_pass ? "attention_two_pass.cl" : "attention_forward.cl",
@@ -211,8 +214,6 @@ static clattn_status get_ready(clattn_context *context, const struct problem *pr
 clattn_status attention_forward_prepare(clattn_context *context, const struct problem *problem,
                                         const struct choice *choice) {
     struct ready ready;
-    if (has_mask(problem))
-        FORWARD(attention_mask_prepare(context, &choice->facts));
     return get_ready(context, problem, choice, &ready);
 }
 
@@ -242,13 +243,12 @@ clattn_status attention_forward_enqueue(clattn_context *context, const clattn_at
     struct ready ready;
     struct sequence sequence;
     clattn_status status = CLATTN_SUCCESS;
-    if (has_mask(problem))
-        FORWARD(attention_mask_prepare(context, &choice->facts));
     FORWARD(get_ready(context, problem, choice, &ready));
     const struct attention_mask_blocks blocks = blocks_of(&ready.plan, &launch->workspace);
-    sequence_begin(&sequence, context, launch, has_mask(problem) ? 2 : 1);
-    if (has_mask(problem))
-        status = attention_mask_enqueue(context, &choice->facts, op, &blocks, &sequence);
+    const bool pre_pass = ready.mask != NULL && problem->nk > 0; /* nothing to enqueue for a mask without columns */
+    sequence_begin(&sequence, context, launch, pre_pass ? 2 : 1);
+    if (pre_pass)
+        status = attention_mask_enqueue(ready.mask, &choice->facts, op, &blocks, &sequence);
     if (status == CLATTN_SUCCESS)
         status = enqueue_kernel(op, problem, &ready, &blocks, &sequence);
     sequence_end(&sequence);

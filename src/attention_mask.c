@@ -34,7 +34,8 @@ clattn_status attention_mask_workspace(const clattn_attention_op *op, int querie
     return count_blocks(op, queries, keys, bytes);
 }
 
-static clattn_status get_program(clattn_context *context, const struct device_facts *facts, struct program **program) {
+clattn_status attention_mask_program(clattn_context *context, const struct device_facts *facts,
+                                     struct program **program) {
     char options[32];
     snprintf(options, sizeof options, "-DITEMS=%zu", items_of(facts));
     const struct program_key key = {
@@ -42,12 +43,7 @@ static clattn_status get_program(clattn_context *context, const struct device_fa
     return program_get(context, &key, program);
 }
 
-clattn_status attention_mask_prepare(clattn_context *context, const struct device_facts *facts) {
-    struct program *program;
-    return get_program(context, facts, &program);
-}
-
-clattn_status attention_mask_enqueue(clattn_context *context, const struct device_facts *facts,
+clattn_status attention_mask_enqueue(struct program *program, const struct device_facts *facts,
                                      const clattn_attention_op *op, const struct attention_mask_blocks *blocks,
                                      struct sequence *sequence) {
     const clattn_tensor *mask = &op->mask;
@@ -61,11 +57,9 @@ clattn_status attention_mask_enqueue(clattn_context *context, const struct devic
         .block_rows = blocks->queries,
         .block_columns = blocks->keys,
     };
-    struct program *program;
     struct launch launch;
     size_t groups = 0;
     const size_t items = items_of(facts);
-    FORWARD(get_program(context, facts, &program));
     FORWARD(count_blocks(op, blocks->queries, blocks->keys, &groups));
     launch_begin(&launch, program);
     launch_buffer(&launch, mask->memory.as.buffer);

@@ -1,28 +1,25 @@
 /* The checks of attention's optional tensors and settings. Values that lie on the device are not looked at here. */
 #include "attention_modifiers.h"
 #include "status.h"
+#include "tensor.h"
 
 #include <inttypes.h>
 #include <math.h>
 
 enum { BATCH, HEAD, ROW, COLUMN };
 
-bool attention_has(const clattn_tensor *tensor) {
-    return tensor->memory.kind != CLATTN_MEMORY_NONE;
-}
-
 static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
 int64_t attention_query_sequences(const clattn_attention_op *op) {
-    return attention_has(&op->q_offsets) ? op->q_offsets.dims[0] - 1 : op->q.dims[BATCH];
+    return tensor_is_present(&op->q_offsets) ? op->q_offsets.dims[0] - 1 : op->q.dims[BATCH];
 }
 
-int64_t attention_key_sequences(const clattn_attention_op *op) {
-    if (attention_has(&op->page_table))
+static int64_t key_sequences(const clattn_attention_op *op) {
+    if (tensor_is_present(&op->page_table))
         return op->page_table.dims[0];
-    return attention_has(&op->k_offsets) ? op->k_offsets.dims[0] - 1 : op->k.dims[BATCH];
+    return tensor_is_present(&op->k_offsets) ? op->k_offsets.dims[0] - 1 : op->k.dims[BATCH];
 }
 
 int64_t attention_longest_q(const clattn_attention_op *op) {
@@ -31,7 +28,7 @@ int64_t attention_longest_q(const clattn_attention_op *op) {
 
 int64_t attention_longest_k(const clattn_attention_op *op) {
     int64_t most = op->k.dims[ROW];
-    if (attention_has(&op->page_table) && __builtin_mul_overflow(op->page_table.dims[1], most, &most))
+    if (tensor_is_present(&op->page_table) && __builtin_mul_overflow(op->page_table.dims[1], most, &most))
         most = INT64_MAX;
     return op->max_k > 0 ? least(op->max_k, most) : most;
 }
@@ -68,7 +65,7 @@ static clattn_status check_vector(clattn_context *context, const char *name, con
 
 static clattn_status check_offsets(clattn_context *context, const char *name, const clattn_tensor *offsets,
                                    const char *of, const clattn_tensor *tensor) {
-    if (!attention_has(offsets))
+    if (!tensor_is_present(offsets))
         return CLATTN_SUCCESS;
     FORWARD(check_vector(context, name, offsets, CLATTN_I32));
     FORWARD(check_rank(name, offsets, 1));
@@ -80,9 +77,9 @@ static clattn_status check_offsets(clattn_context *context, const char *name, co
 
 static clattn_status check_page_table(clattn_context *context, const clattn_attention_op *op) {
     const clattn_tensor *table = &op->page_table;
-    if (!attention_has(table))
+    if (!tensor_is_present(table))
         return CLATTN_SUCCESS;
-    RETURN_IF(attention_has(&op->k_offsets), CLATTN_INVALID_ARGUMENT, "page_table: not together with k_offsets");
+    RETURN_IF(tensor_is_present(&op->k_offsets), CLATTN_INVALID_ARGUMENT, "page_table: not together with k_offsets");
     FORWARD(check_vector(context, "page_table", table, CLATTN_I32));
     FORWARD(check_rank("page_table", table, 2));
     RETURN_IF(op->k.dims[ROW] == 0 && table->dims[1] > 0, CLATTN_INVALID_ARGUMENT,
@@ -92,7 +89,7 @@ static clattn_status check_page_table(clattn_context *context, const clattn_atte
 
 static clattn_status check_lengths(clattn_context *context, const char *name, const clattn_tensor *lengths,
                                    int64_t sequences) {
-    if (!attention_has(lengths))
+    if (!tensor_is_present(lengths))
         return CLATTN_SUCCESS;
     FORWARD(check_vector(context, name, lengths, CLATTN_I32));
     FORWARD(check_rank(name, lengths, 1));
@@ -103,12 +100,12 @@ clattn_status attention_modifiers_check_sequences(clattn_context *context, const
     FORWARD(check_offsets(context, "q_offsets", &op->q_offsets, "q", &op->q));
     FORWARD(check_offsets(context, "k_offsets", &op->k_offsets, "k", &op->k));
     FORWARD(check_page_table(context, op));
-    const int64_t sequences = attention_query_sequences(op), of_keys = attention_key_sequences(op);
-    const char *name = attention_has(&op->page_table)  ? "page_table"
-                       : attention_has(&op->k_offsets) ? "k_offsets"
-                                                       : "k";
+    const int64_t sequences = attention_query_sequences(op), of_keys = key_sequences(op);
+    const char *name = tensor_is_present(&op->page_table)  ? "page_table"
+                       : tensor_is_present(&op->k_offsets) ? "k_offsets"
+                                                           : "k";
     RETURN_IF(of_keys != sequences, CLATTN_INVALID_ARGUMENT, "%s: %" PRId64 " sequences, %s has %" PRId64, name,
-              of_keys, attention_has(&op->q_offsets) ? "q_offsets" : "q", sequences);
+              of_keys, tensor_is_present(&op->q_offsets) ? "q_offsets" : "q", sequences);
     FORWARD(check_lengths(context, "q_lengths", &op->q_lengths, sequences));
     return check_lengths(context, "k_lengths", &op->k_lengths, sequences);
 }
@@ -134,10 +131,10 @@ static clattn_status check_extent(const char *name, const clattn_tensor *tensor,
 
 static clattn_status check_plane(clattn_context *context, const clattn_attention_op *op, const char *name,
                                  const clattn_tensor *tensor, unsigned dtypes) {
-    if (!attention_has(tensor))
+    if (!tensor_is_present(tensor))
         return CLATTN_SUCCESS;
-    const bool open_q = attention_has(&op->q_offsets);
-    const bool open_k = attention_has(&op->k_offsets) || attention_has(&op->page_table) || op->max_k > 0;
+    const bool open_q = tensor_is_present(&op->q_offsets);
+    const bool open_k = tensor_is_present(&op->k_offsets) || tensor_is_present(&op->page_table) || op->max_k > 0;
     FORWARD(check_tensor(context, name, tensor, CHECK_INPUT));
     FORWARD(check_rank(name, tensor, 4));
     FORWARD(check_dtype(name, tensor, dtypes));
@@ -150,7 +147,7 @@ static clattn_status check_plane(clattn_context *context, const clattn_attention
 
 static clattn_status check_alibi(clattn_context *context, const clattn_attention_op *op) {
     const clattn_tensor *alibi = &op->alibi;
-    if (!attention_has(alibi))
+    if (!tensor_is_present(alibi))
         return CLATTN_SUCCESS;
     FORWARD(check_vector(context, "alibi", alibi, CLATTN_F32));
     RETURN_IF(alibi->rank > 2, CLATTN_INVALID_ARGUMENT, "alibi: rank %d, expected 1 or 2", (int)alibi->rank);
@@ -160,7 +157,7 @@ static clattn_status check_alibi(clattn_context *context, const clattn_attention
 }
 
 static clattn_status check_sinks(clattn_context *context, const clattn_attention_op *op) {
-    if (!attention_has(&op->sinks))
+    if (!tensor_is_present(&op->sinks))
         return CLATTN_SUCCESS;
     FORWARD(check_vector(context, "sinks", &op->sinks, CLATTN_F32));
     FORWARD(check_rank("sinks", &op->sinks, 1));
@@ -176,10 +173,10 @@ clattn_status attention_modifiers_check(clattn_context *context, const clattn_at
 
 unsigned attention_modifiers_of(const clattn_attention_op *op) {
     const bool band = op->causal != CLATTN_CAUSAL_NONE || op->window_left >= 0 || op->window_right >= 0;
-    const bool sequences = attention_has(&op->q_lengths) || attention_has(&op->k_lengths) ||
-                           attention_has(&op->q_offsets) || attention_has(&op->k_offsets);
-    return (band ? MODIFIER_BAND : 0u) | (attention_has(&op->mask) ? MODIFIER_MASK : 0u) |
-           (attention_has(&op->bias) ? MODIFIER_BIAS : 0u) | (attention_has(&op->alibi) ? MODIFIER_ALIBI : 0u) |
-           (sequences ? MODIFIER_SEQUENCES : 0u) | (attention_has(&op->page_table) ? MODIFIER_PAGED : 0u) |
-           (op->softcap > 0 ? MODIFIER_SOFTCAP : 0u) | (attention_has(&op->sinks) ? MODIFIER_SINKS : 0u);
+    const bool sequences = tensor_is_present(&op->q_lengths) || tensor_is_present(&op->k_lengths) ||
+                           tensor_is_present(&op->q_offsets) || tensor_is_present(&op->k_offsets);
+    return (band ? MODIFIER_BAND : 0u) | (tensor_is_present(&op->mask) ? MODIFIER_MASK : 0u) |
+           (tensor_is_present(&op->bias) ? MODIFIER_BIAS : 0u) | (tensor_is_present(&op->alibi) ? MODIFIER_ALIBI : 0u) |
+           (sequences ? MODIFIER_SEQUENCES : 0u) | (tensor_is_present(&op->page_table) ? MODIFIER_PAGED : 0u) |
+           (op->softcap > 0 ? MODIFIER_SOFTCAP : 0u) | (tensor_is_present(&op->sinks) ? MODIFIER_SINKS : 0u);
 }

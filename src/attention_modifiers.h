@@ -5,11 +5,8 @@
 #include "check.h"
 #include "variant.h"
 
-bool attention_has(const clattn_tensor *tensor);
-
-/* Sequences: of the queries and of the keys. */
+/* Sequences in the batch. */
 int64_t attention_query_sequences(const clattn_attention_op *op);
-int64_t attention_key_sequences(const clattn_attention_op *op);
 /* The most queries and keys that one sequence can have. */
 int64_t attention_longest_q(const clattn_attention_op *op);
 int64_t attention_longest_k(const clattn_attention_op *op);

@@ -9,6 +9,7 @@
 #include "tile_fit.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 enum {
@@ -52,7 +53,7 @@ static bool is_copyable(const clattn_tensor *tensor) {
 void attention_pipelined_survey(const clattn_attention_op *op, struct problem *problem) {
     problem->copyable = is_copyable(&op->q) && is_copyable(&op->k) && is_copyable(&op->v);
     problem->out_aligned = check_aligned(&op->o, COPY_ALIGN);
-    problem->positive_scale = attention_scale(op) > 0;
+    problem->positive_scale = attention_scale(op) > 0 && isfinite(attention_scale(op) * 1.5F); /* times log2 e */
 }
 
 static clattn_status count_jobs(const struct problem *problem, const struct pipeline_shape *shape, size_t *jobs) {

@@ -14,8 +14,8 @@
 
 static clattn_status check_known_dtype(const char *name, const clattn_tensor *tensor) {
     RETURN_IF(clattn_dtype_size(tensor->dtype) == 0, CLATTN_INVALID_ARGUMENT,
-              "%s: dtype %d is unknown; known are f32 (%d), f16 (%d), bf16 (%d)", name, (int)tensor->dtype, CLATTN_F32,
-              CLATTN_F16, CLATTN_BF16);
+              "%s: dtype %d is unknown; known are f32 (%d), f16 (%d), bf16 (%d), u8 (%d), i32 (%d)", name,
+              (int)tensor->dtype, CLATTN_F32, CLATTN_F16, CLATTN_BF16, CLATTN_U8, CLATTN_I32);
     return CLATTN_SUCCESS;
 }
 
@@ -109,7 +109,7 @@ clattn_status check_dtype(const char *name, const clattn_tensor *tensor, unsigne
     FORWARD(check_known_dtype(name, tensor));
     if ((allowed & (1u << (unsigned)tensor->dtype)) != 0)
         return CLATTN_SUCCESS;
-    for (int dtype = CLATTN_F32; dtype <= CLATTN_BF16; dtype++)
+    for (int dtype = CLATTN_F32; dtype <= CLATTN_I32; dtype++)
         if ((allowed & (1u << dtype)) != 0)
             snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", names[0] != '\0' ? " or " : "",
                      tensor_dtype_name((clattn_dtype)dtype));

@@ -14,6 +14,7 @@ enum { Q_AT = 0, K_AT = 64, V_AT = 128, O_AT = 192, BIAS_AT = 256, MASK_AT = 512
 enum { FIRST_PLANE_SLOT = SLOTS - ROWS }; /* of mask and bias */
 
 static cl_mem large;
+static bool ran_somewhere;
 static int64_t slot_size; /* elements of 16 bits */
 
 /* More than 2^31 elements of 16 bits; where the device's largest buffer is smaller, still more than 2^31 of the mask. */
@@ -129,6 +130,7 @@ static void beyond_32_bits(void **state) {
         compare(&o, variant);
     }
     assert_true(ran > 0);
+    ran_somewhere = true;
     struct test_tensor *const tensors[] = {&q, &k, &v, &mask, &bias, &o};
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
         test_release(tensors[i]);
@@ -137,5 +139,6 @@ static void beyond_32_bits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(beyond_32_bits)};
-    return support_main("attention, large tensors", tests, sizeof tests / sizeof tests[0]);
+    const int status = support_main("attention, large tensors", tests, sizeof tests / sizeof tests[0]);
+    return status == 0 && !ran_somewhere ? 77 : status; /* too small a device is no pass */
 }
