@@ -35,8 +35,7 @@ clattn_status check_disjoint(const char *output_name, const clattn_tensor *outpu
 /* Same memory, offset, dtype, dims and strides: the documented in-place form. */
 bool check_same_view(const clattn_tensor *a, const clattn_tensor *b);
 /* Struct size, queue present, on this context and device, wait list consistent, workspace inside its buffer and at
- * least `needed` bytes, aligned. Also that the workspace buffer is none of the call's tensors' memory is the caller's
- * duty. */
+ * least `needed` bytes, aligned. That it overlaps none of the call's tensors is the caller's duty. */
 clattn_status check_launch(clattn_context *context, const clattn_launch *launch, size_t needed);
 /* context, op not NULL, head.kind as expected, head.size at least `minimum`. */
 clattn_status check_op(const clattn_context *context, const clattn_op *op, clattn_op_kind kind, size_t minimum);

@@ -8,7 +8,7 @@
 #include <clattn/clattn.h>
 #include <stdbool.h>
 
-/* The option by which a program asks for it; kernels put their mark where it is defined (cl/stage/nvidia_bulk.clh). */
+/* The option by which a program asks for it; the mark is defined in cl/tile/nvidia_wgmma.clh. */
 #define PROGRAM_NVIDIA_OPTION "-DRETARGET"
 
 bool program_nvidia_is_wanted(const char *options);

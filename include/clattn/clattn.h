@@ -6,8 +6,9 @@
  * Every call checks its arguments first and enqueues nothing when it refuses. No call synchronises with the device,
  * reads device data on the host, allocates device memory, creates a queue or prints, with two exceptions: the first
  * call or clattn_prepare() of a variant that uses an optional capability tests it on a queue and buffers of its own,
- * which it releases and waits for; and matrix products through CLBlast use that library's own temporary buffers. Every call may be made from several threads at once on one
- * context; a workspace, and the tensors a call writes, belong to that call until its event completes. */
+ * which it releases and waits for; and matrix products through CLBlast use that library's own temporary buffers. Every
+ * call may be made from several threads at once on one context; a workspace, and the tensors a call writes, belong to
+ * that call until its event completes. */
 #ifndef CLATTN_CLATTN_H
 #define CLATTN_CLATTN_H
 
@@ -180,7 +181,8 @@ typedef struct clattn_op {
  * launch may be NULL; of it only variant and parameters are used. */
 CLATTN_API clattn_status clattn_supported(clattn_context *context, const clattn_op *op, const clattn_launch *launch);
 
-/* Bytes of workspace that the call needs; 0 is common. */
+/* Bytes of workspace that the call needs: 0 is common, but the fastest variant of a device may want some where another
+ * device's wants none, so that portable callers always ask. */
 CLATTN_API clattn_status clattn_workspace_size(clattn_context *context, const clattn_op *op,
                                                const clattn_launch *launch, size_t *bytes);
 
@@ -202,9 +204,9 @@ typedef enum clattn_causal {
  *
  * q, k and v share one dtype; o has it too, or is F32. D lies in 1..576 and Dv in 1..512 (Dv = 0 writes lse alone); Hq
  * is a multiple of Hkv and query head h reads kv head h / (Hq / Hkv). The innermost stride of q, k, v and o must be 1
- * (where that dimension is larger than 1); lse may have any strides. o and lse must not overlap any input. A row with no
- * visible key gives o = 0 and lse = -inf. Zero B, Hq or Nq: success, nothing written. Statistics and sums are kept in
- * fp32; the result is the same on every run.
+ * (where that dimension is larger than 1); lse may have any strides. o and lse must not overlap any input. A row with
+ * no visible key gives o = 0 and lse = -inf, or its sink. Zero B, Hq or Nq: success, nothing written. Statistics and
+ * sums are kept in fp32; the result is the same on every run.
  *
  * All further members are optional and may be combined. The score of query i and key j, both counted within their
  * sequence, is
@@ -331,7 +333,7 @@ typedef enum clattn_norm_function {
  *
  * All but x and y are optional. sum receives v; the norm is of v before its rounding. Statistics are kept in fp32, the
  * variance (of C, not C - 1) about the mean. y and sum may each be exactly x or residual; other overlap is refused. A
- * row that holds NaN gives NaN throughout, as does one of zeros with eps = 0. No rows or no columns: nothing written. */
+ * row that holds NaN gives NaN throughout, as does one of zeros with eps = 0. No rows, no columns: nothing written. */
 typedef struct clattn_norm_op {
     clattn_op head;
     clattn_norm_function function;
