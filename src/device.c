@@ -11,7 +11,7 @@
 
 static const char *const capability_names[CAP_COUNT] = {
     [CAP_SUBGROUP_SHUFFLE] = "shuffle",  [CAP_HALF_TYPE] = "half", [CAP_CPU] = "cpu", [CAP_NVIDIA_MMA] = "nvidia_mma",
-    [CAP_NVIDIA_WGMMA] = "nvidia_wgmma",
+    [CAP_NVIDIA_WGMMA] = "nvidia_wgmma", [CAP_GRID] = "grid",
 };
 
 const char *device_capability_name(enum device_capability cap) {
@@ -120,7 +120,7 @@ static clattn_status capability_bits(const char *word, size_t length, uint64_t *
     }
     return status_set(
         CLATTN_INVALID_ARGUMENT,
-        "capabilities: unknown name \"%.*s\" (known: all, none, shuffle, half, cpu, nvidia_mma, nvidia_wgmma)",
+        "capabilities: unknown name \"%.*s\" (known: all, none, shuffle, half, cpu, nvidia_mma, nvidia_wgmma, grid)",
         (int)length, word);
 }
 
@@ -197,6 +197,8 @@ static clattn_status query_kind(cl_device_id device, struct device_facts *facts)
     facts->is_gpu = (type & CL_DEVICE_TYPE_GPU) != 0;
     if (device_has_extension(device, "cl_khr_fp16"))
         facts->caps |= CAP_BIT(CAP_HALF_TYPE);
+    if (device_has_extension(device, "cl_khr_int64_base_atomics"))
+        facts->caps |= CAP_BIT(CAP_GRID);
     return CLATTN_SUCCESS;
 }
 

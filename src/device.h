@@ -16,6 +16,7 @@ enum device_capability {
     CAP_CPU,              /* "cpu": the device is a CPU: one work-item per tile pays */
     CAP_NVIDIA_MMA,       /* "nvidia_mma": mma.sync and ldmatrix on fp16 and bf16 (sm_80 and later) */
     CAP_NVIDIA_WGMMA, /* "nvidia_wgmma": wgmma, tensor copies and their like, by retargeted programs (sm_90 alone) */
+    CAP_GRID,         /* "grid": work-groups of one launch hand values on through 64-bit atomics */
     CAP_COUNT
 };
 #define CAP_BIT(cap) (UINT64_C(1) << (cap))

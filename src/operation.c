@@ -25,6 +25,10 @@ const struct operation *operation_of(clattn_op_kind kind) {
         return &operation_gemm;
     case CLATTN_OP_NORM:
         return &operation_norm;
+    case CLATTN_OP_NORM_BACKWARD:
+        return &operation_norm_backward;
+    case CLATTN_OP_SOFTMAX_BACKWARD:
+        return &operation_softmax_backward;
     default:
         return NULL;
     }

@@ -141,7 +141,7 @@ static struct kind kind_of(const struct device_facts *facts, const struct rows *
     kind.dense = rows->dense;
     memcpy(kind.values, kernel->values, sizeof kind.values);
     memcpy(&kind.plan, plan, sizeof kind.plan);
-    kind.plan.chunk = kind.plan.splits = 0;
+    kind.plan.chunk = kind.plan.splits = kind.plan.lag = 0;
     return kind;
 }
 

@@ -210,6 +210,41 @@ static bool pipeline_holds(const struct device_facts *facts, size_t items, const
 /* A 128 x 64, BT and V 64 x 64; sums, and room for three maps behind them. */
 enum { PIPELINE_IN = 256 * 64 * 2, PIPELINE_OUT = (2 * 128 * 64 + 2 * 128 + 1) * 4 + 1024 };
 
+/* ---- grid: a chain of groups --------------------------------------------------------------------------------------- */
+
+enum { GRID_GROUPS = 512, GRID_ITEMS = 64 };
+
+struct grid_out {
+    struct {
+        float sum, ticket;
+    } place[GRID_GROUPS];
+    uint32_t tickets, unused;
+};
+
+static size_t grid_items(const struct device_facts *facts, size_t limit) {
+    (void)facts;
+    return limit < GRID_ITEMS ? limit : GRID_ITEMS;
+}
+
+static void grid_options(const struct device_facts *facts, char *text, size_t size) {
+    (void)facts;
+    snprintf(text, size, "-DGROUPS=%d", (int)GRID_GROUPS);
+}
+
+static void grid_fill(const struct device_facts *facts, void *in) {
+    (void)facts;
+    *(float *)in = 7;
+}
+
+static bool grid_holds(const struct device_facts *facts, size_t items, const void *in, const void *out) {
+    const struct grid_out *got = out;
+    (void)facts, (void)items, (void)in;
+    for (int i = 0; i < GRID_GROUPS; i++)
+        if (got->place[i].sum != (float)(8 + i) || got->place[i].ticket != (float)(1 + i))
+            return false;
+    return got->tickets == GRID_GROUPS;
+}
+
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
 static const struct selftest_trial trials[] = {
@@ -225,6 +260,8 @@ static const struct selftest_trial trials[] = {
      pipeline_options_f16, pipeline_fill_f16, pipeline_holds},
     {CAP_NVIDIA_WGMMA, "selftest_pipeline.cl", "selftest_pipeline", PIPELINE_IN, PIPELINE_OUT, 1, pipeline_trial_items,
      pipeline_options_bf16, pipeline_fill_bf16, pipeline_holds},
+    {CAP_GRID, "selftest_grid.cl", "selftest_grid", sizeof(float), sizeof(struct grid_out), GRID_GROUPS, grid_items,
+     grid_options, grid_fill, grid_holds},
 };
 
 const struct selftest_trial *selftest_trial_next(enum device_capability cap, const struct selftest_trial *after) {

@@ -147,8 +147,10 @@ static clattn_status softmax_plan(clattn_context *context, const clattn_op *head
         status = make_job(head, choice, &job);
     }
     FORWARD(status);
+    RETURN_IF(job.schedule == SCHEDULE_TICKETS && job.plan.group > 1 && !variant_keeps_rows(job.facts),
+              CLATTN_UNSUPPORTED, "PoCL mixes up the work-items of a group here (group = %d).", job.plan.group);
     choice->parameters.count = 0;
-    if (job.schedule != SCHEDULE_GROUP && job.schedule != SCHEDULE_SPLIT)
+    if (job.schedule != SCHEDULE_GROUP && job.schedule != SCHEDULE_SPLIT && job.schedule != SCHEDULE_TICKETS)
         parameters_put(&choice->parameters, "team", job.plan.team);
     parameters_put(&choice->parameters, "group", job.plan.group);
     parameters_put(&choice->parameters, "vector", job.plan.vector);

@@ -14,7 +14,8 @@ static const struct step registers = {"softmax.cl", "softmax_registers"},
                          online = {"softmax_loop.cl", "softmax_online"},
                          three_pass = {"softmax_loop.cl", "softmax_three_pass"},
                          partial = {"softmax_split.cl", "softmax_partial"},
-                         finish = {"softmax_split.cl", "softmax_finish"};
+                         finish = {"softmax_split.cl", "softmax_finish"},
+                         tickets = {"softmax_tickets.cl", "softmax_tickets"};
 
 static const struct step *step_of(enum schedule schedule, int number) {
     switch (schedule) {
@@ -24,13 +25,15 @@ static const struct step *step_of(enum schedule schedule, int number) {
         return &three_pass;
     case SCHEDULE_SPLIT:
         return number == 0 ? &partial : &finish;
+    case SCHEDULE_TICKETS:
+        return &tickets;
     default:
         return &registers;
     }
 }
 
 int softmax_job_steps(const struct softmax_job *job) {
-    return job->schedule == SCHEDULE_SPLIT ? 2 : 1;
+    return job->schedule == SCHEDULE_SPLIT || job->schedule == SCHEDULE_TICKETS ? 2 : 1;
 }
 
 /* Everything that the program's text depends on. */
@@ -64,7 +67,7 @@ static struct kind kind_of(const struct softmax_job *job, int number) {
     kind.outer = job->rows.outer;
     kind.dense = job->rows.dense;
     memcpy(&kind.plan, &job->plan, sizeof kind.plan);
-    kind.plan.chunk = kind.plan.splits = 0;
+    kind.plan.chunk = kind.plan.splits = kind.plan.lag = 0;
     drop_unread(&kind);
     return kind;
 }
@@ -100,11 +103,14 @@ static int64_t divide_up(int64_t a, int64_t b) {
 
 /* State of a chunk: its maximum and its sum. */
 #define STATE_BYTES (2 * sizeof(float))
+/* The tickets' counter, in front of the states. */
+#define TICKET_BYTES (2 * STATE_BYTES)
 
 size_t softmax_job_workspace(const struct softmax_job *job) {
-    if (job->schedule != SCHEDULE_SPLIT)
+    if (job->schedule != SCHEDULE_SPLIT && job->schedule != SCHEDULE_TICKETS)
         return 0;
-    return (size_t)(job->rows.layout.rows * job->plan.splits) * STATE_BYTES;
+    const size_t states = (size_t)(job->rows.layout.rows * job->plan.splits) * STATE_BYTES;
+    return job->schedule == SCHEDULE_TICKETS ? TICKET_BYTES + states : states;
 }
 
 static clattn_status enqueue_rows(const struct softmax_job *job, struct program *program, struct sequence *sequence) {
@@ -153,11 +159,44 @@ static clattn_status enqueue_finish(const struct softmax_job *job, const clattn_
     return launch_enqueue(&launch, sequence, 1, &groups, &local);
 }
 
+/* Counter and states start as zeros. */
+static clattn_status enqueue_clear(const struct softmax_job *job, const clattn_workspace *workspace,
+                                   struct sequence *sequence) {
+    const cl_ulong zero = 0;
+    cl_uint count = 0;
+    const cl_event *list = NULL;
+    cl_event *event = NULL;
+    sequence_next(sequence, &count, &list, &event);
+    const cl_int code = clEnqueueFillBuffer(sequence->launch->queue, workspace->buffer, &zero, sizeof zero,
+                                            workspace->offset, softmax_job_workspace(job), count, list, event);
+    return sequence_done(sequence, code, "clEnqueueFillBuffer");
+}
+
+static clattn_status enqueue_tickets(const struct softmax_job *job, const clattn_workspace *workspace,
+                                     struct program *program, struct sequence *sequence) {
+    const size_t groups = (size_t)(2 * job->rows.layout.rows * job->plan.splits);
+    const size_t local = (size_t)job->plan.group;
+    struct launch launch;
+    FORWARD(enqueue_clear(job, workspace, sequence));
+    launch_begin(&launch, program);
+    launch_buffer(&launch, job->x);
+    launch_buffer(&launch, job->y);
+    launch_buffer(&launch, workspace->buffer);
+    launch_long(&launch, (int64_t)(workspace->offset / STATE_BYTES));
+    launch_struct(&launch, &job->rows.layout, sizeof job->rows.layout);
+    launch_int(&launch, (int32_t)job->plan.chunk);
+    launch_int(&launch, (int32_t)job->plan.splits);
+    launch_int(&launch, (int32_t)job->plan.lag);
+    return launch_enqueue(&launch, sequence, 1, &groups, &local);
+}
+
 clattn_status softmax_job_enqueue(const struct softmax_job *job, const clattn_workspace *workspace,
                                   struct sequence *sequence) {
     struct program *program[2] = {NULL, NULL};
     for (int i = 0; i < softmax_job_steps(job); i++)
         FORWARD(softmax_job_program(sequence->context, job, i, &program[i]));
+    if (job->schedule == SCHEDULE_TICKETS)
+        return enqueue_tickets(job, workspace, program[0], sequence);
     if (job->schedule != SCHEDULE_SPLIT)
         return enqueue_rows(job, program[0], sequence);
     FORWARD(enqueue_partial(job, workspace, program[0], sequence));

@@ -12,6 +12,7 @@ enum {
     LANE_PACKETS = 4,      /* per lane, before a row gets more lanes */
     UNROLLED_PACKETS = 32, /* work-items with more count them */
     LOCAL_LANES = 16,      /* lanes of a sub-group that is made of local memory, where the device names no size */
+    TICKET_GROUP = 256,
     MAX_LANES_STRIDED = 64 /* columns that one work-item keeps of a row with strides */
 };
 
@@ -246,6 +247,22 @@ static clattn_status take(const struct parameters *parameters, const char *name,
     return CLATTN_SUCCESS;
 }
 
+/* Chunks of a few blocks, and as many of them between state and result as the last-level cache surely holds. */
+static clattn_status cut_tickets(const struct softmax_rows *rows, const struct parameters *parameters,
+                                 struct softmax_plan *plan) {
+    enum { BLOCK = 4 }; /* packets, as cl/row_share.clh has it */
+    int blocks = 2, lag = 8;
+    FORWARD(take(parameters, "blocks", 64, &blocks));
+    FORWARD(take(parameters, "lag", 64, &lag));
+    plan->chunk = (int64_t)blocks * BLOCK * plan->group * plan->vector;
+    plan->splits = divide_up(rows->layout.columns, plan->chunk);
+    const int64_t bytes = plan->chunk * (int64_t)clattn_dtype_size(rows->x_dtype);
+    const int64_t wanted = divide_up((int64_t)lag << 20, bytes), chunks = rows->layout.rows * plan->splits;
+    plan->lag = wanted > plan->splits ? wanted : plan->splits;
+    plan->lag = plan->lag < chunks ? plan->lag : chunks;
+    return CLATTN_SUCCESS;
+}
+
 static clattn_status take_vector(const struct softmax_rows *rows, const struct device_facts *facts,
                                  const struct parameters *parameters, int *vector) {
     *vector = choose_vector(facts, rows);
@@ -277,9 +294,12 @@ clattn_status softmax_plan_make(const struct device_facts *facts, enum schedule 
         plan->team = choose_lanes(facts, rows, packets, plan->vector);
     else if (loops)
         plan->team = choose_loop_team(facts, rows, packets, plan->vector);
+    else if (schedule == SCHEDULE_TICKETS)
+        plan->team = is_cpu(facts) ? 1 : group_limit(facts) < TICKET_GROUP ? group_limit(facts) : TICKET_GROUP;
     else
         plan->team = choose_group(facts, packets, plan->vector);
-    const bool whole_group = schedule == SCHEDULE_GROUP || schedule == SCHEDULE_SPLIT;
+    const bool tickets = schedule == SCHEDULE_TICKETS, cut = tickets || schedule == SCHEDULE_SPLIT;
+    const bool whole_group = schedule == SCHEDULE_GROUP || cut;
     if (!whole_group)
         FORWARD(take(parameters, "team", loops ? group_limit(facts) : lane_limit(facts), &plan->team));
     plan->group =
@@ -291,8 +311,10 @@ clattn_status softmax_plan_make(const struct device_facts *facts, enum schedule 
     const bool is_local = plan->backend == SUBGROUP_LOCAL;
     plan->subgroup = !is_local || plan->team > lane_limit(facts) ? lane_limit(facts) : plan->team;
     plan_packets(facts, rows, divide_up(packets, plan->team), plan);
-    if (loops || schedule == SCHEDULE_SPLIT)
+    if (loops || cut)
         plan->packets = 1;
+    if (tickets)
+        return cut_tickets(rows, parameters, plan);
     cut_rows(facts, rows, plan);
     return CLATTN_SUCCESS;
 }

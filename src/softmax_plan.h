@@ -31,7 +31,8 @@ struct softmax_plan {
     enum subgroup_backend backend;
     int group, team, subgroup, vector, packets;
     bool unrolled, aligned, partial;
-    int64_t chunk, splits; /* SCHEDULE_SPLIT: columns of a chunk, chunks of a row */
+    int64_t chunk, splits; /* SCHEDULE_SPLIT and SCHEDULE_TICKETS: columns of a chunk, chunks of a row */
+    int64_t lag;           /* SCHEDULE_TICKETS: how many chunks a result lies behind its state */
 };
 
 /* Numbers the rows of x along an axis (0 <= axis < rank). y is the result, or the maximum of a state; l its sum or
@@ -42,8 +43,8 @@ void softmax_rows_of(const clattn_tensor *x, const clattn_tensor *y, const clatt
 /* The rows of x and y [a, b, c, columns], numbered over all three leading dims whatever their sizes and strides. */
 void softmax_rows_unmerged(const clattn_tensor *x, const clattn_tensor *y, struct softmax_rows *rows);
 
-/* Sizes for a schedule, from the device's limits and the parameters "group", "team" and "vector" (0 or absent: chosen
- * here). An argument error where a parameter cannot be; what is chosen here always can. */
+/* Sizes for a schedule, from the device's limits and the parameters "group", "team", "vector" and those of tickets,
+ * "blocks" (of a chunk) and "lag" (in MiB), 0 or absent: chosen here. An argument error where a parameter cannot be; what is chosen here always can. */
 clattn_status softmax_plan_make(const struct device_facts *facts, enum schedule schedule,
                                 const struct softmax_rows *rows, const struct parameters *parameters,
                                 struct softmax_plan *plan);

@@ -81,12 +81,38 @@ static const char *accepts_softmax_group(const struct device_facts *facts, const
                : NULL;
 }
 
+/* Gradients keep two rows, and the norms' also sums of two. */
+static const char *accepts_backward_subgroup(const struct device_facts *facts, const struct problem *problem) {
+    (void)facts;
+    return problem->columns > BACKWARD_SUBGROUP_COLUMNS
+               ? "Rows of more than " TEXT(BACKWARD_SUBGROUP_COLUMNS) " elements are too long for one sub-group."
+               : NULL;
+}
+
+static const char *accepts_backward_group(const struct device_facts *facts, const struct problem *problem) {
+    if (!variant_keeps_rows(facts))
+        return "On a CPU the registers of a work-group's work-items are memory, and PoCL mixes them up.";
+    return problem->columns > BACKWARD_GROUP_COLUMNS
+               ? "Rows of more than " TEXT(BACKWARD_GROUP_COLUMNS) " elements are too long for one work-group."
+               : NULL;
+}
+
 static bool fits_loops(const struct device_facts *facts, const struct problem *problem) {
     return problem->columns <= (int64_t)facts->max_group * SOFTMAX_ITERATIONS;
 }
 
 static const char *accepts_softmax_loop(const struct device_facts *facts, const struct problem *problem) {
     return fits_loops(facts, problem) ? NULL : "A row this long must be split over work-groups.";
+}
+
+/* Tickets are counted in 32 bits; a chunk has 1024 columns or more. */
+static const char *accepts_softmax_tickets(const struct device_facts *facts, const struct problem *problem) {
+    (void)facts;
+    if (problem->softmax_function != CLATTN_SOFTMAX && problem->softmax_function != CLATTN_LOG_SOFTMAX)
+        return "Only whole rows are read twice; this function reads them once in any case.";
+    if ((double)problem->rows * (double)(problem->columns / 1024 + 1) > 1e9)
+        return "There are more chunks than tickets.";
+    return NULL;
 }
 
 static const char *accepts_softmax_split(const struct device_facts *facts, const struct problem *problem) {
@@ -134,6 +160,7 @@ static const char *accepts_gemm_clblast(const struct device_facts *facts, const 
 #define HALF CAP_BIT(CAP_HALF_TYPE)
 #define CPU CAP_BIT(CAP_CPU)
 #define NVIDIA_MMA CAP_BIT(CAP_NVIDIA_MMA)
+#define GRID CAP_BIT(CAP_GRID)
 #define NVIDIA_WGMMA CAP_BIT(CAP_NVIDIA_WGMMA)
 
 static const struct variant table[] = {
@@ -153,6 +180,8 @@ static const char *const missing[CAP_COUNT] = {
     [CAP_HALF_TYPE] = "The device has no half type, or it is masked or failed its self-test.",
     [CAP_CPU] = "The device is no CPU, or its being one is masked.",
     [CAP_NVIDIA_MMA] = "The device has no mma.sync matrix unit, or it is masked or failed its self-test.",
+    [CAP_GRID] =
+        "The work-groups of a launch cannot wait for each other here, or that is masked or failed its self-test.",
     [CAP_NVIDIA_WGMMA] = "The device has no wgmma matrix unit, or it is masked or failed its self-test.",
 };
 
@@ -193,6 +222,10 @@ const char *variant_op_name(clattn_op_kind op) {
         return "gemm";
     case CLATTN_OP_NORM:
         return "norm";
+    case CLATTN_OP_NORM_BACKWARD:
+        return "norm_backward";
+    case CLATTN_OP_SOFTMAX_BACKWARD:
+        return "softmax_backward";
     }
     return "unknown";
 }

@@ -48,6 +48,8 @@ struct problem {
 #define SOFTMAX_SUBGROUP_COLUMNS 1024
 #define SOFTMAX_GROUP_COLUMNS 32768
 #define SOFTMAX_ITERATIONS 16384
+#define BACKWARD_SUBGROUP_COLUMNS 256
+#define BACKWARD_GROUP_COLUMNS 16384
 
 enum schedule {
     SCHEDULE_FUSED,
@@ -57,6 +59,7 @@ enum schedule {
     SCHEDULE_SUBGROUP,
     SCHEDULE_GROUP,
     SCHEDULE_SPLIT,
+    SCHEDULE_TICKETS,    /* softmax: split, in one launch whose second reads come from cache */
     SCHEDULE_ONLINE,     /* softmax: 2-pass, online state then write */
     SCHEDULE_THREE_PASS, /* softmax: max, sum, write */
     SCHEDULE_FOLD,

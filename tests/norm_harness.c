@@ -141,20 +141,7 @@ static void end(struct run *run) {
     test_release(&run->sum);
 }
 
-struct way {
-    const char *variant, *parameters;
-};
-
-static void call(const struct run *run, struct way way) {
-    clattn_launch launch;
-    clattn_launch_init(&launch, device.queue);
-    launch.variant = way.variant;
-    launch.parameters = way.parameters;
-    CHECK(clattn_norm(device.clattn, &run->op, &launch));
-    CHECK_CL(clFinish(device.queue));
-}
-
-static void compare(const struct norm_problem *problem, struct way way, const char *what,
+static void compare(const struct norm_problem *problem, struct row_way way, const char *what,
                     const struct reference_error *error) {
     if (error->bad)
         fail_msg("norm %d, dtypes %d %d %d %d, %lld columns, variant %s (%s): %s[%lld] is %.9g, not %.9g (bound %.3g)",
@@ -172,16 +159,16 @@ static const struct test_tensor *result_of(const struct norm_problem *problem, c
 }
 
 /* Runs it, twice unless in place; the bits must agree. */
-static void run_way(const struct norm_problem *problem, struct way way, double *y, double *sum) {
+static void run_way(const struct norm_problem *problem, struct row_way way, double *y, double *sum) {
     struct run run = begin(problem);
     const int64_t count = count_of(problem);
-    call(&run, way);
+    row_call(&run.op.head, way);
     test_read(result_of(problem, &run, false), y);
     if (problem->with_sum)
         test_read(result_of(problem, &run, true), sum);
     if (problem->place == NORM_APART) {
         double *again = test_array(count);
-        call(&run, way);
+        row_call(&run.op.head, way);
         test_read(&run.y, again);
         assert_memory_equal(y, again, (size_t)count * sizeof *y);
         test_untouched(&run.x, "x");
@@ -193,43 +180,18 @@ static void run_way(const struct norm_problem *problem, struct way way, double *
     end(&run);
 }
 
-static const struct way all_ways[] = {
-    {NULL, NULL},
-    {"subgroup", NULL},
-    {"group", NULL},
-    {"online", NULL},
-    {"subgroup", "team=8,group=32,vector=1"},
-    {"group", "group=64,vector=4"},
-    {"online", "team=64,group=64"},
-};
-
-static bool accepts(const struct norm_problem *problem, const char *variant) {
-    char reason[256];
+static bool next_way(const struct norm_problem *problem, enum row_ways ways, size_t *index, struct row_way *way) {
     struct run run = begin(problem);
-    CHECK(clattn_variant_question(device.clattn, &run.op.head, variant, reason, sizeof reason));
+    const bool found = row_next_way(&run.op.head, ways, index, way);
     end(&run);
-    return reason[0] == '\0';
+    return found;
 }
 
-static bool next_way(const struct norm_problem *problem, enum norm_ways ways, size_t *index, struct way *way) {
-    const size_t count = ways == NORM_CHOSEN ? 1 : ways == NORM_VARIANTS ? 4 : sizeof all_ways / sizeof all_ways[0];
-    size_t most = 0;
-    CHECK_CL(clGetDeviceInfo(device.id, CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof most, &most, NULL));
-    while (*index < count) {
-        *way = all_ways[(*index)++];
-        if (way->parameters != NULL && most < 64)
-            continue;
-        if (way->variant == NULL || accepts(problem, way->variant))
-            return true;
-    }
-    return false;
-}
-
-void norm_check(const struct norm_problem *problem, enum norm_ways ways) {
+void norm_check(const struct norm_problem *problem, enum row_ways ways) {
     const int64_t count = count_of(problem);
     struct yardstick right = yardstick_of(problem);
     double *y = test_array(count), *sum = test_array(count);
-    struct way way;
+    struct row_way way;
     for (size_t index = 0; next_way(problem, ways, &index, &way);) {
         struct reference_error error = {0}, sum_error = {0};
         run_way(problem, way, y, sum);
@@ -245,11 +207,11 @@ void norm_check(const struct norm_problem *problem, enum norm_ways ways) {
     free(sum);
 }
 
-void norm_expect(const struct norm_problem *problem, enum norm_ways ways, const double *want, double absolute,
+void norm_expect(const struct norm_problem *problem, enum row_ways ways, const double *want, double absolute,
                  double relative) {
     const int64_t count = count_of(problem);
     double *y = test_array(count), *sum = test_array(count);
-    struct way way;
+    struct row_way way;
     for (size_t index = 0; next_way(problem, ways, &index, &way);) {
         struct reference_error error = {0};
         run_way(problem, way, y, sum);

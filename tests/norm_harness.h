@@ -4,7 +4,7 @@
 #define CLATTN_NORM_HARNESS_H
 
 #include "reference.h"
-#include "support.h"
+#include "row_ways.h"
 
 struct norm_problem {
     clattn_norm_function function;
@@ -25,11 +25,10 @@ void norm_free(struct norm_problem *problem);
 void norm_set_dtypes(struct norm_problem *problem, clattn_dtype x, clattn_dtype residual, clattn_dtype weight,
                      clattn_dtype out);
 
-/* What ways it is run: the library's choice; every variant; also parameters that make work-items share rows. */
-enum norm_ways { NORM_CHOSEN, NORM_VARIANTS, NORM_EVERY_WAY };
-void norm_check(const struct norm_problem *problem, enum norm_ways ways);
+/* The ways against the oracle, within the bound that the plain version gives. */
+void norm_check(const struct norm_problem *problem, enum row_ways ways);
 /* Against given numbers for y. */
-void norm_expect(const struct norm_problem *problem, enum norm_ways ways, const double *want, double absolute,
+void norm_expect(const struct norm_problem *problem, enum row_ways ways, const double *want, double absolute,
                  double relative);
 
 #endif

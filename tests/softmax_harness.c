@@ -158,6 +158,7 @@ static const struct softmax_way all_ways[] = {
     {"subgroup", "team=8,group=32,vector=1"},
     {"group", NULL},
     {"group", "group=64,vector=4"},
+    {"split_tickets", NULL},
     {"split", NULL},
     {"split", "group=64,vector=1"},
     {"online", NULL},

@@ -1,6 +1,8 @@
 /* Devices and calls for the device tests. */
 #include "support.h"
 
+#include <clattn/training.h>
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,6 +140,10 @@ clattn_status test_dispatch(clattn_context *context, const clattn_op *op, const 
         return clattn_softmax(context, (const clattn_softmax_op *)op, launch);
     case CLATTN_OP_SOFTMAX_MERGE:
         return clattn_softmax_merge(context, (const clattn_softmax_merge_op *)op, launch);
+    case CLATTN_OP_NORM_BACKWARD:
+        return clattn_norm_backward(context, (const clattn_norm_backward_op *)op, launch);
+    case CLATTN_OP_SOFTMAX_BACKWARD:
+        return clattn_softmax_backward(context, (const clattn_softmax_backward_op *)op, launch);
     case CLATTN_OP_NORM:
         return clattn_norm(context, (const clattn_norm_op *)op, launch);
     case CLATTN_OP_GEMM:

@@ -12,7 +12,7 @@ static void both_norms_by_every_way(void **state) {
     (void)state;
     for (int f = CLATTN_RMS_NORM; f <= CLATTN_LAYER_NORM; f++) {
         struct norm_problem problem = norm_of((clattn_norm_function)f, 5, 1000);
-        norm_check(&problem, NORM_EVERY_WAY);
+        norm_check(&problem, ROWS_EVERY_WAY);
         norm_free(&problem);
     }
 }
@@ -31,7 +31,7 @@ static void any_mix_of_dtypes(void **state) {
             problem.with_residual = problem.with_sum = f == CLATTN_RMS_NORM;
             problem.with_bias = f == CLATTN_LAYER_NORM;
             norm_set_dtypes(&problem, mixes[i][0], mixes[i][1], mixes[i][2], mixes[i][3]);
-            norm_check(&problem, i < 2 ? NORM_VARIANTS : NORM_CHOSEN);
+            norm_check(&problem, i < 2 ? ROWS_VARIANTS : ROWS_CHOSEN);
             norm_free(&problem);
         }
 }
@@ -44,7 +44,7 @@ static void optional_operands(void **state) {
         problem.with_bias = bits & 4;
         problem.with_residual = bits & 8;
         problem.one_plus_weight = bits == 3 || bits == 6;
-        norm_check(&problem, NORM_CHOSEN);
+        norm_check(&problem, ROWS_CHOSEN);
         norm_free(&problem);
     }
 }
@@ -56,7 +56,7 @@ static void in_place(void **state) {
             struct norm_problem problem = norm_of((clattn_norm_function)f, 3, 257);
             problem.place = place;
             problem.with_residual = problem.with_sum = true;
-            norm_check(&problem, NORM_VARIANTS);
+            norm_check(&problem, ROWS_VARIANTS);
             norm_free(&problem);
         }
 }
@@ -74,7 +74,7 @@ static void strided_rows(void **state) {
         problem.y_layout = i == 0 ? NULL : &turned;
         for (int64_t r = 0; i == 2 && r < 24; r++) /* equal values at equal addresses */
             memcpy(problem.x + r * 67, problem.x + r / 4 % 3 * 67, 67 * sizeof(double));
-        norm_check(&problem, NORM_CHOSEN);
+        norm_check(&problem, ROWS_CHOSEN);
         norm_free(&problem);
     }
 }
@@ -90,7 +90,7 @@ static void row_lengths(void **state) {
         for (int f = CLATTN_RMS_NORM; f <= CLATTN_LAYER_NORM; f++) {
             struct norm_problem problem = norm_of((clattn_norm_function)f, i % 2 ? 3 : 1, lengths[i]);
             norm_check(&problem,
-                       lengths[i] == 33 || lengths[i] == 1025 || lengths[i] == 50257 ? NORM_EVERY_WAY : NORM_CHOSEN);
+                       lengths[i] == 33 || lengths[i] == 1025 || lengths[i] == 50257 ? ROWS_EVERY_WAY : ROWS_CHOSEN);
             norm_free(&problem);
         }
 }
@@ -100,7 +100,7 @@ static void no_rows_no_columns(void **state) {
     (void)state;
     for (int i = 0; i < 3; i++) {
         struct norm_problem problem = norm_of(CLATTN_RMS_NORM, shapes[i][0], shapes[i][1]);
-        norm_check(&problem, NORM_CHOSEN);
+        norm_check(&problem, ROWS_CHOSEN);
         norm_free(&problem);
     }
 }
@@ -118,7 +118,7 @@ static void expect_row(clattn_norm_function function, clattn_dtype dtype, double
         wanted[c] = want(c);
     }
     norm_set_dtypes(&problem, dtype, dtype, dtype, dtype);
-    norm_expect(&problem, NORM_VARIANTS, wanted, absolute, relative);
+    norm_expect(&problem, ROWS_VARIANTS, wanted, absolute, relative);
     free(wanted);
     norm_free(&problem);
 }
@@ -218,7 +218,7 @@ static void alike_elements_give_the_bias(void **state) {
         problem.weight[i] = 2;
         problem.bias[i] = want[i] = 0.5;
     }
-    norm_expect(&problem, NORM_EVERY_WAY, want, 0, 0);
+    norm_expect(&problem, ROWS_EVERY_WAY, want, 0, 0);
     norm_free(&problem);
 }
 
@@ -233,7 +233,7 @@ static void expect_rounding(clattn_dtype dtype, double weight, double want) {
     problem.x[0] = problem.x[1] = 1;
     problem.weight[0] = problem.weight[1] = (double)(float)weight;
     problem.out_dtype = dtype;
-    norm_expect(&problem, NORM_CHOSEN, wanted, 0, 0);
+    norm_expect(&problem, ROWS_CHOSEN, wanted, 0, 0);
     norm_free(&problem);
 }
 
@@ -257,7 +257,7 @@ static void nan_spoils_its_row_alone(void **state) {
     for (int f = CLATTN_RMS_NORM; f <= CLATTN_LAYER_NORM; f++) {
         struct norm_problem problem = norm_of((clattn_norm_function)f, 3, 70);
         problem.x[70 + 69] = (double)NAN;
-        norm_check(&problem, NORM_VARIANTS);
+        norm_check(&problem, ROWS_VARIANTS);
         norm_free(&problem);
     }
 }

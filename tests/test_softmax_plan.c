@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-static const enum schedule schedules[] = {SCHEDULE_SUBGROUP, SCHEDULE_GROUP, SCHEDULE_SPLIT, SCHEDULE_ONLINE,
-                                          SCHEDULE_THREE_PASS};
+static const enum schedule schedules[] = {SCHEDULE_SUBGROUP, SCHEDULE_GROUP,  SCHEDULE_SPLIT,
+                                          SCHEDULE_TICKETS,  SCHEDULE_ONLINE, SCHEDULE_THREE_PASS};
 enum { SCHEDULES = sizeof schedules / sizeof schedules[0] };
 
 static struct device_facts device_of(bool cpu, enum subgroup_backend subgroup, uint32_t subgroup_size,

@@ -11,9 +11,9 @@
 
 #include <cmocka.h>
 
-static const clattn_op_kind kinds[] = {CLATTN_OP_ATTENTION, CLATTN_OP_ATTENTION_MERGE,
-                                       CLATTN_OP_SOFTMAX,   CLATTN_OP_SOFTMAX_MERGE,
-                                       CLATTN_OP_GEMM,      CLATTN_OP_NORM};
+static const clattn_op_kind kinds[] = {
+    CLATTN_OP_ATTENTION, CLATTN_OP_ATTENTION_MERGE, CLATTN_OP_SOFTMAX,         CLATTN_OP_SOFTMAX_MERGE, CLATTN_OP_GEMM,
+    CLATTN_OP_NORM,      CLATTN_OP_NORM_BACKWARD,   CLATTN_OP_SOFTMAX_BACKWARD};
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
 static struct device_facts facts_with(uint64_t caps) {
@@ -46,7 +46,7 @@ static struct problem problem_of(clattn_op_kind op) {
                             .copyable = true,
                             .positive_scale = true,
                             .rows = 8,
-                            .columns = 512,
+                            .columns = 256,
                             .m = 128,
                             .n = 128,
                             .k = 128,

@@ -54,11 +54,12 @@ static int bench_norm(struct bench *bench, const char *op, enum element element,
 }
 
 int bench_suite_norms(struct bench *bench) {
-    static const char *const ops[] = {"rms_norm", "layer_norm"}, *const settings[] = {"", "residual=1"};
+    static const char *const ops[] = {"rms_norm", "layer_norm", "rms_norm_backward", "layer_norm_backward"};
+    static const char *const settings[] = {"", "residual=1"};
     static const int64_t columns[] = {1024, 4096, 8192, 16384};
     for (size_t e = 0; e < bench->selection.element_count; e++)
         for (int s = 0; s < 2; s++)
-            for (int o = 0; o < 2; o++)
+            for (int o = 0; o < (s == 0 ? 4 : 2); o++)
                 for (int c = 0; c < 4; c++)
                     FORWARD(bench_norm(bench, ops[o], bench->selection.elements[e], columns[c], settings[s]));
     return EXIT_OK;

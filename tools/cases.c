@@ -135,6 +135,14 @@ static const struct test_case cases[] = {
     {"layer_norm", "2,70000", "", CASE_QUICK},
     {"layer_norm", "1024,4096", "", CASE_FULL | CASE_BENCH},
 
+    {"rms_norm_backward", "33,255", "", CASE_QUICK},
+    {"rms_norm_backward", "1024,4096", "", CASE_FULL | CASE_BENCH},
+    {"layer_norm_backward", "5,1023", "residual=1", CASE_QUICK},
+    {"layer_norm_backward", "1024,4096", "", CASE_FULL | CASE_BENCH},
+    {"softmax_backward", "33,1023", "", CASE_QUICK},
+    {"softmax_backward", "1024,4096", "", CASE_FULL | CASE_BENCH},
+    {"log_softmax_backward", "3,113,200", "", CASE_QUICK},
+
     {"gemm", "1,1,1", "", CASE_QUICK},
     {"gemm", "33,65,17", "", CASE_QUICK},
     {"gemm", "64,64,128", "transpose_a=1", CASE_QUICK},

@@ -7,6 +7,8 @@
 #include "machine.h"
 #include "settings.h"
 
+#include <clattn/training.h>
+
 #define JOB_MAX_PARTS 32 /* operands of a merge */
 #define JOB_MAX_TENSORS (2 * JOB_MAX_PARTS + 2)
 #define JOB_MAX_OUTPUTS 3
@@ -77,6 +79,8 @@ struct job {
         clattn_softmax_merge_op softmax_merge;
         clattn_gemm_op gemm;
         clattn_norm_op norm;
+        clattn_norm_backward_op norm_backward;
+        clattn_softmax_backward_op softmax_backward;
     } op;
     clattn_tensor parts[2][JOB_MAX_PARTS];
     struct job_tensor tensors[JOB_MAX_TENSORS];
@@ -87,7 +91,8 @@ struct job {
 };
 
 extern const struct job_kind job_attention, job_attention_merge, job_softmax, job_log_softmax, job_logsumexp,
-    job_softmax_state, job_softmax_merge, job_gemm, job_rms_norm, job_layer_norm;
+    job_softmax_state, job_softmax_merge, job_gemm, job_rms_norm, job_layer_norm, job_rms_norm_backward,
+    job_layer_norm_backward, job_softmax_backward, job_log_softmax_backward;
 
 /* NULL past the last. */
 const struct job_kind *job_kind_at(size_t index);

@@ -168,7 +168,9 @@ typedef enum clattn_op_kind {
     CLATTN_OP_SOFTMAX = 3,
     CLATTN_OP_SOFTMAX_MERGE = 4,
     CLATTN_OP_GEMM = 5,
-    CLATTN_OP_NORM = 6
+    CLATTN_OP_NORM = 6,
+    CLATTN_OP_NORM_BACKWARD = 7,
+    CLATTN_OP_SOFTMAX_BACKWARD = 8
 } clattn_op_kind;
 
 /* The common head of all operation structs; set by their initialisers. */

@@ -132,6 +132,12 @@ void reference_softmax_row(clattn_softmax_function function, clattn_empty_rows e
 void plain_softmax_row(clattn_softmax_function function, clattn_dtype out_dtype, int64_t columns, const double *x,
                        double *result, double *l);
 
+/* Gradient of one row of softmax or log-softmax from its result y. */
+void reference_softmax_backward_row(clattn_softmax_function function, double scale, int64_t columns, const double *y,
+                                    const double *dy, double *dx);
+void plain_softmax_backward_row(clattn_softmax_function function, clattn_dtype out_dtype, double scale, int64_t columns,
+                                const double *y, const double *dy, double *dx);
+
 /* ---- norms ---- */
 
 struct reference_norm {
