@@ -29,6 +29,8 @@ const struct operation *operation_of(clattn_op_kind kind) {
         return &operation_norm_backward;
     case CLATTN_OP_SOFTMAX_BACKWARD:
         return &operation_softmax_backward;
+    case CLATTN_OP_SOFTMAX_TOPK:
+        return &operation_softmax_topk;
     default:
         return NULL;
     }

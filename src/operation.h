@@ -32,7 +32,8 @@ struct operation {
 };
 
 extern const struct operation operation_attention, operation_attention_merge, operation_softmax,
-    operation_softmax_merge, operation_gemm, operation_norm, operation_norm_backward, operation_softmax_backward;
+    operation_softmax_merge, operation_gemm, operation_norm, operation_norm_backward, operation_softmax_backward,
+    operation_softmax_topk;
 
 const struct operation *operation_of(clattn_op_kind kind); /* NULL where unknown */
 

@@ -66,11 +66,17 @@ static bool starts_aligned(const clattn_tensor *tensor, int axis) {
     return check_aligned(&turned, 16);
 }
 
-void rows_of(const clattn_tensor *const *tensors, int count, int axis, struct rows *rows) {
+/* Where its rows start, and whether the kernels may count on what softmax_plan_make() is told. */
+static void add_whole(const clattn_tensor *tensor, int axis, struct rows *rows) {
+    rows->dense = rows->dense && (rows->layout.columns <= 1 || tensor->strides[axis] == 1);
+    rows->aligned = rows->aligned && starts_aligned(tensor, axis);
+    rows->narrow = rows->narrow && clattn_dtype_size(tensor->dtype) == 2;
+}
+
+static void describe_rows(const clattn_tensor *const *tensors, int count, int whole, int axis, struct rows *rows) {
     struct outer_dim outer[CLATTN_MAX_RANK];
-    const int64_t columns = tensors[0]->dims[axis];
     memset(rows, 0, sizeof *rows);
-    rows->layout.columns = columns;
+    rows->layout.columns = tensors[0]->dims[axis];
     rows->dense = rows->aligned = rows->narrow = true;
     number_rows(outer, collect_outer(tensors, count, axis, outer), rows);
     for (int v = 0; v < count; v++) {
@@ -78,13 +84,18 @@ void rows_of(const clattn_tensor *const *tensors, int count, int axis, struct ro
             continue;
         rows->layout.view[v].offset = tensors[v]->offset;
         rows->layout.view[v].step = tensors[v]->strides[axis];
-        if (tensors[v]->dims[axis] != columns)
-            continue;
-        rows->dense = rows->dense && (columns <= 1 || tensors[v]->strides[axis] == 1);
-        rows->aligned = rows->aligned && starts_aligned(tensors[v], axis);
-        rows->narrow = rows->narrow && clattn_dtype_size(tensors[v]->dtype) == 2;
+        if (v < whole)
+            add_whole(tensors[v], axis, rows);
     }
     rows->aligned = rows->aligned && rows->dense;
+}
+
+void rows_of(const clattn_tensor *const *tensors, int count, int axis, struct rows *rows) {
+    describe_rows(tensors, count, count, axis, rows);
+}
+
+void rows_of_first(const clattn_tensor *const *tensors, int count, int axis, struct rows *rows) {
+    describe_rows(tensors, count, 1, axis, rows);
 }
 
 clattn_status rows_plan(const struct choice *choice, const struct rows *rows, struct softmax_plan *plan) {
@@ -107,7 +118,7 @@ clattn_status rows_choose(struct choice *choice, const struct rows *rows) {
     }
     FORWARD(status);
     choice->parameters.count = 0;
-    if (choice->variant->schedule != SCHEDULE_GROUP)
+    if (choice->variant->schedule != SCHEDULE_GROUP && choice->variant->schedule != SCHEDULE_SELECT)
         parameters_put(&choice->parameters, "team", plan.team);
     parameters_put(&choice->parameters, "group", plan.group);
     parameters_put(&choice->parameters, "vector", plan.vector);

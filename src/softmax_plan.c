@@ -186,6 +186,17 @@ static int choose_group(const struct device_facts *facts, int64_t packets, int v
     return wanted > least ? wanted : least;
 }
 
+/* Work-items of a row whose largest elements are sought: whole sub-groups, few enough that several groups share a
+ * compute unit and wait at different barriers. */
+static int choose_select_group(const struct device_facts *facts, int64_t packets) {
+    if (is_cpu(facts))
+        return 1;
+    const int limit = group_limit(facts) < TICKET_GROUP ? group_limit(facts) : TICKET_GROUP;
+    const int wanted = share(packets, LANE_PACKETS, limit);
+    const int least = lane_limit(facts) < limit ? lane_limit(facts) : limit;
+    return wanted > least ? wanted : least;
+}
+
 /* Work-items of rows that are looped over: few lanes for short rows, a group for long ones. */
 static int choose_loop_team(const struct device_facts *facts, const struct softmax_rows *rows, int64_t packets,
                             int vector) {
@@ -298,8 +309,10 @@ clattn_status softmax_plan_make(const struct device_facts *facts, enum schedule 
         plan->team = is_cpu(facts) ? 1 : group_limit(facts) < TICKET_GROUP ? group_limit(facts) : TICKET_GROUP;
     else
         plan->team = choose_group(facts, packets, plan->vector);
+    if (schedule == SCHEDULE_SELECT)
+        plan->team = choose_select_group(facts, packets);
     const bool tickets = schedule == SCHEDULE_TICKETS, cut = tickets || schedule == SCHEDULE_SPLIT;
-    const bool whole_group = schedule == SCHEDULE_GROUP || cut;
+    const bool whole_group = schedule == SCHEDULE_GROUP || schedule == SCHEDULE_SELECT || cut;
     if (!whole_group)
         FORWARD(take(parameters, "team", loops ? group_limit(facts) : lane_limit(facts), &plan->team));
     plan->group =
@@ -311,7 +324,7 @@ clattn_status softmax_plan_make(const struct device_facts *facts, enum schedule 
     const bool is_local = plan->backend == SUBGROUP_LOCAL;
     plan->subgroup = !is_local || plan->team > lane_limit(facts) ? lane_limit(facts) : plan->team;
     plan_packets(facts, rows, divide_up(packets, plan->team), plan);
-    if (loops || cut)
+    if (loops || cut || schedule == SCHEDULE_SELECT)
         plan->packets = 1;
     if (tickets)
         return cut_tickets(rows, parameters, plan);

@@ -226,6 +226,8 @@ const char *variant_op_name(clattn_op_kind op) {
         return "norm_backward";
     case CLATTN_OP_SOFTMAX_BACKWARD:
         return "softmax_backward";
+    case CLATTN_OP_SOFTMAX_TOPK:
+        return "softmax_topk";
     }
     return "unknown";
 }

@@ -60,6 +60,7 @@ enum schedule {
     SCHEDULE_GROUP,
     SCHEDULE_SPLIT,
     SCHEDULE_TICKETS,    /* softmax: split, in one launch whose second reads come from cache */
+    SCHEDULE_SELECT,     /* softmax top-k: a work-group a row, candidates in local memory */
     SCHEDULE_ONLINE,     /* softmax: 2-pass, online state then write */
     SCHEDULE_THREE_PASS, /* softmax: max, sum, write */
     SCHEDULE_FOLD,

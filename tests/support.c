@@ -144,6 +144,8 @@ clattn_status test_dispatch(clattn_context *context, const clattn_op *op, const 
         return clattn_norm_backward(context, (const clattn_norm_backward_op *)op, launch);
     case CLATTN_OP_SOFTMAX_BACKWARD:
         return clattn_softmax_backward(context, (const clattn_softmax_backward_op *)op, launch);
+    case CLATTN_OP_SOFTMAX_TOPK:
+        return clattn_softmax_topk(context, (const clattn_softmax_topk_op *)op, launch);
     case CLATTN_OP_NORM:
         return clattn_norm(context, (const clattn_norm_op *)op, launch);
     case CLATTN_OP_GEMM:

@@ -135,6 +135,11 @@ static const struct test_case cases[] = {
     {"layer_norm", "2,70000", "", CASE_QUICK},
     {"layer_norm", "1024,4096", "", CASE_FULL | CASE_BENCH},
 
+    {"softmax_topk", "33,1023", "", CASE_QUICK},
+    {"softmax_topk", "5,2,64", "k=8", CASE_QUICK},
+    {"softmax_topk", "16,128256", "k=5", CASE_FULL | CASE_BENCH},
+    {"softmax_topk", "4096,128256", "k=5", CASE_BENCH_GPU},
+
     {"rms_norm_backward", "33,255", "", CASE_QUICK},
     {"rms_norm_backward", "1024,4096", "", CASE_FULL | CASE_BENCH},
     {"layer_norm_backward", "5,1023", "residual=1", CASE_QUICK},

@@ -7,10 +7,10 @@
 #include <string.h>
 
 static const struct job_kind *const kinds[] = {
-    &job_attention,        &job_attention_merge,     &job_softmax,           &job_log_softmax,
-    &job_logsumexp,        &job_softmax_state,       &job_softmax_merge,     &job_gemm,
-    &job_rms_norm,         &job_layer_norm,          &job_rms_norm_backward, &job_layer_norm_backward,
-    &job_softmax_backward, &job_log_softmax_backward};
+    &job_attention,        &job_attention_merge,      &job_softmax,           &job_log_softmax,
+    &job_logsumexp,        &job_softmax_state,        &job_softmax_merge,     &job_gemm,
+    &job_rms_norm,         &job_layer_norm,           &job_rms_norm_backward, &job_layer_norm_backward,
+    &job_softmax_backward, &job_log_softmax_backward, &job_softmax_topk};
 
 const struct job_kind *job_kind_at(size_t index) {
     return index < sizeof kinds / sizeof *kinds ? kinds[index] : NULL;

@@ -81,6 +81,7 @@ struct job {
         clattn_norm_op norm;
         clattn_norm_backward_op norm_backward;
         clattn_softmax_backward_op softmax_backward;
+        clattn_softmax_topk_op softmax_topk;
     } op;
     clattn_tensor parts[2][JOB_MAX_PARTS];
     struct job_tensor tensors[JOB_MAX_TENSORS];
@@ -92,7 +93,7 @@ struct job {
 
 extern const struct job_kind job_attention, job_attention_merge, job_softmax, job_log_softmax, job_logsumexp,
     job_softmax_state, job_softmax_merge, job_gemm, job_rms_norm, job_layer_norm, job_rms_norm_backward,
-    job_layer_norm_backward, job_softmax_backward, job_log_softmax_backward;
+    job_layer_norm_backward, job_softmax_backward, job_log_softmax_backward, job_softmax_topk;
 
 /* NULL past the last. */
 const struct job_kind *job_kind_at(size_t index);

@@ -26,6 +26,7 @@ static const char help[] =
     "  softmax_merge    in m0 l0 m1 l1 ..., out m l\n"
     "  rms_norm, layer_norm   in x (weight bias residual), out y (sum); eps= one_plus_weight=\n"
     "  rms_norm_backward, layer_norm_backward   in x dy (weight dsum), out dx dweight (dbias); eps= one_plus_weight=\n"
+    "  softmax_topk     in x, out values indices lse; k= empty_rows=, along the last dim\n"
     "  softmax_backward, log_softmax_backward   in y dy, out dx; scale=\n"
     "  gemm             in a b (c, with beta=), out c; transpose_a= transpose_b= alpha= beta=\n"
     "  all: dtype=f32|f16|bf16 converts the float inputs first; out_dtype= of the main output (default: the "

@@ -170,7 +170,8 @@ typedef enum clattn_op_kind {
     CLATTN_OP_GEMM = 5,
     CLATTN_OP_NORM = 6,
     CLATTN_OP_NORM_BACKWARD = 7,
-    CLATTN_OP_SOFTMAX_BACKWARD = 8
+    CLATTN_OP_SOFTMAX_BACKWARD = 8,
+    CLATTN_OP_SOFTMAX_TOPK = 9
 } clattn_op_kind;
 
 /* The common head of all operation structs; set by their initialisers. */
@@ -307,6 +308,25 @@ typedef struct clattn_softmax_op {
 CLATTN_API void clattn_softmax_init(clattn_softmax_op *op);
 CLATTN_API clattn_status clattn_softmax(clattn_context *context, const clattn_softmax_op *op,
                                         const clattn_launch *launch);
+
+/* The k largest elements of every row along an axis as softmax over the whole row gives them, in one pass.
+ *
+ *   x [..,C,..]  ->  values, indices (I32) [..,k,..]   lse (F32, optional) [..,1,..]   1 <= k <= 128, C up to 2^24
+ *
+ * Ordered by x, the largest first; among equal elements the lower index comes first. lse is the log-sum-exp of the row.
+ * A row that holds +inf or NaN has no order: values and lse are NaN, the indices 0 .. k - 1. Of a row of -inf alone the
+ * values are NaN or 0 as empty_rows says. Any strides; outputs must not overlap x or each other. */
+typedef struct clattn_softmax_topk_op {
+    clattn_op head;
+    int32_t axis; /* default -1: the last; negative counts from the end */
+    int32_t k;    /* default 1 */
+    clattn_empty_rows empty_rows;
+    clattn_tensor x, values, indices, lse;
+} clattn_softmax_topk_op;
+
+CLATTN_API void clattn_softmax_topk_init(clattn_softmax_topk_op *op);
+CLATTN_API clattn_status clattn_softmax_topk(clattn_context *context, const clattn_softmax_topk_op *op,
+                                             const clattn_launch *launch);
 
 /* Merges n states (m, l) of disjoint parts of a row: m = max(m_i), l = sum(l_i * exp(m_i - m)). All F32, one shape, any
  * strides. m_in = -inf has weight 0 whatever l holds; count = 0 gives (-inf, 0). m and l may be exactly one operand's

@@ -138,6 +138,13 @@ void reference_softmax_backward_row(clattn_softmax_function function, double sca
 void plain_softmax_backward_row(clattn_softmax_function function, clattn_dtype out_dtype, double scale, int64_t columns,
                                 const double *y, const double *dy, double *dx);
 
+/* The k largest elements of one row: their probabilities and indices [k], and the row's log-sum-exp. */
+void reference_softmax_topk_row(clattn_empty_rows empty_rows, int64_t columns, int k, const double *x, double *values,
+                                double *indices, double *lse);
+/* Probabilities of those elements and log-sum-exp in fp32, rounded to out_dtype. */
+void plain_softmax_topk_row(clattn_dtype out_dtype, int64_t columns, int k, const double *x, const double *indices,
+                            double *values, double *lse);
+
 /* ---- norms ---- */
 
 struct reference_norm {
