@@ -5,9 +5,10 @@
 #include "softmax_row.clh"
 
 kernel SG_KERNEL __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
-softmax_registers(global const byte_t *x, global byte_t *y, global byte_t *l, const struct softmax_layout layout) {
+softmax_registers(global const byte_t *x, global const uchar *mask, global const byte_t *bias, global byte_t *y,
+                  global byte_t *l, const struct softmax_layout layout) {
     REDUCE_SCRATCH(scratch);
-    struct row row;
+    struct row row = {.mask = mask, .bias = bias};
     row_mine(&layout, &row);
     packet_t value[PACKETS];
     state_t state = STATE_EMPTY;

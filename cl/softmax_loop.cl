@@ -12,9 +12,10 @@ static inline void write_all(global const byte_t *x, global byte_t *y, global by
 
 /* Two passes: the state, then the result. */
 kernel SG_KERNEL __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
-softmax_online(global const byte_t *x, global byte_t *y, global byte_t *l, const struct softmax_layout layout) {
+softmax_online(global const byte_t *x, global const uchar *mask, global const byte_t *bias, global byte_t *y,
+               global byte_t *l, const struct softmax_layout layout) {
     REDUCE_SCRATCH(scratch);
-    struct row row;
+    struct row row = {.mask = mask, .bias = bias};
     row_mine(&layout, &row);
     const state_t state = row_state(x, &row, 0);
     write_all(x, y, l, &row, team_all_state(state, scratch));
@@ -22,9 +23,10 @@ softmax_online(global const byte_t *x, global byte_t *y, global byte_t *l, const
 
 /* Three passes: the maximum, the sum, then the result. */
 kernel SG_KERNEL __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
-softmax_three_pass(global const byte_t *x, global byte_t *y, global byte_t *l, const struct softmax_layout layout) {
+softmax_three_pass(global const byte_t *x, global const uchar *mask, global const byte_t *bias, global byte_t *y,
+                   global byte_t *l, const struct softmax_layout layout) {
     REDUCE_SCRATCH(scratch);
-    struct row row;
+    struct row row = {.mask = mask, .bias = bias};
     row_mine(&layout, &row);
     packet_t value[BLOCK];
     state_t state = STATE_EMPTY;

@@ -28,8 +28,9 @@ static inline bool ticket_writes(ulong ticket, ulong chunks, ulong lag, ulong *c
 
 /* workspace: the tickets' counter in the first of two words, then a state per chunk. */
 kernel SG_KERNEL __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
-softmax_tickets(global const byte_t *x, global byte_t *y, volatile global ulong *workspace, const long workspace_at,
-                const struct softmax_layout layout, const uint width, const uint splits, const uint lag) {
+softmax_tickets(global const byte_t *x, global const uchar *mask, global const byte_t *bias, global byte_t *y,
+                volatile global ulong *workspace, const long workspace_at, const struct softmax_layout layout,
+                const uint width, const uint splits, const uint lag) {
     REDUCE_SCRATCH(scratch);
     local uint shared;
     volatile global ulong *place = workspace + workspace_at + 2;
@@ -37,7 +38,7 @@ softmax_tickets(global const byte_t *x, global byte_t *y, volatile global ulong 
     const uint ticket = grid_ticket((volatile global uint *)(workspace + workspace_at), &shared);
     const bool writes = ticket_writes(ticket, (ulong)layout.rows * splits, lag, &chunk);
     const uint first = (uint)(chunk % splits) * width;
-    struct row row;
+    struct row row = {.mask = mask, .bias = bias};
     row_number((long)(chunk / splits), &layout, &row);
     row.columns = min(first + width, row.columns); /* the row ends where its chunk does */
     state_t state = STATE_EMPTY;

@@ -5,6 +5,7 @@
 #include "softmax_launch.h"
 #include "status.h"
 #include "tensor.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,6 +14,8 @@ void clattn_softmax_init(clattn_softmax_op *op) {
     op->head.size = sizeof *op;
     op->head.kind = CLATTN_OP_SOFTMAX;
     op->axis = -1;
+    op->empty_rows = CLATTN_EMPTY_ROWS_DEFAULT;
+    op->scale = 1;
 }
 
 clattn_status clattn_softmax(clattn_context *context, const clattn_softmax_op *op, const clattn_launch *launch) {
@@ -34,8 +37,9 @@ static bool writes_row(const clattn_softmax_op *op) {
 static clattn_status check_settings(const clattn_softmax_op *op) {
     RETURN_IF(op->function < CLATTN_SOFTMAX || op->function > CLATTN_SOFTMAX_STATE, CLATTN_INVALID_ARGUMENT,
               "function = %d is no clattn_softmax_function", (int)op->function);
-    RETURN_IF(op->empty_rows != CLATTN_EMPTY_ROWS_NAN && op->empty_rows != CLATTN_EMPTY_ROWS_ZERO,
+    RETURN_IF(op->empty_rows < CLATTN_EMPTY_ROWS_NAN || op->empty_rows > CLATTN_EMPTY_ROWS_DEFAULT,
               CLATTN_INVALID_ARGUMENT, "empty_rows = %d is no clattn_empty_rows", (int)op->empty_rows);
+    RETURN_IF(!isfinite(op->scale), CLATTN_INVALID_ARGUMENT, "scale = %g is not finite", (double)op->scale);
     return CLATTN_SUCCESS;
 }
 
@@ -47,6 +51,20 @@ static clattn_status check_input(clattn_context *context, const clattn_softmax_o
               (int)op->axis, (int)op->x.rank);
     RETURN_IF(op->x.dims[axis] > INT32_MAX, CLATTN_INVALID_ARGUMENT, "x.dims[%d] = %lld is more than 2^31 - 1 columns",
               axis, (long long)op->x.dims[axis]);
+    return CLATTN_SUCCESS;
+}
+
+/* mask or bias, where present: x's dims, or 1. */
+static clattn_status check_repeated(clattn_context *context, const clattn_softmax_op *op, const char *name,
+                                    const clattn_tensor *tensor, unsigned dtypes) {
+    if (!tensor_is_present(tensor))
+        return CLATTN_SUCCESS;
+    FORWARD(check_tensor(context, name, tensor, CHECK_INPUT));
+    FORWARD(check_dtype(name, tensor, dtypes));
+    FORWARD(check_rank(name, tensor, op->x.rank));
+    for (int i = 0; i < op->x.rank; i++)
+        if (tensor->dims[i] != 1)
+            FORWARD(check_dim(name, tensor, i, op->x.dims[i], "x's, or 1"));
     return CLATTN_SUCCESS;
 }
 
@@ -67,6 +85,8 @@ static clattn_status check_output(clattn_context *context, const clattn_softmax_
         FORWARD(check_dim(name, out, i, reduced ? 1 : op->x.dims[i], reduced ? "one result per row" : "x has it too"));
     }
     const bool in_place = out == &op->y && check_same_view(out, &op->x);
+    FORWARD(check_disjoint(name, out, "mask", &op->mask));
+    FORWARD(check_disjoint(name, out, "bias", &op->bias));
     return in_place ? CLATTN_SUCCESS : check_disjoint(name, out, "x", &op->x);
 }
 
@@ -91,7 +111,13 @@ static bool starts_aligned(const clattn_tensor *tensor) {
 
 static void rows_of(const clattn_softmax_op *op, struct softmax_rows *rows) {
     const bool state = op->function == CLATTN_SOFTMAX_STATE;
-    softmax_rows_of(&op->x, state ? &op->m : &op->y, state ? &op->l : NULL, axis_of(op), writes_row(op), rows);
+    const struct softmax_tensors tensors = {.x = &op->x,
+                                            .y = state ? &op->m : &op->y,
+                                            .l = state ? &op->l : NULL,
+                                            .mask = tensor_is_present(&op->mask) ? &op->mask : NULL,
+                                            .bias = tensor_is_present(&op->bias) ? &op->bias : NULL};
+    softmax_rows_of(&tensors, axis_of(op), writes_row(op), rows);
+    rows->layout.scale = op->scale;
     rows->aligned = rows->aligned && starts_aligned(&op->x) && (!rows->writes_row || starts_aligned(&op->y));
 }
 
@@ -100,6 +126,8 @@ static clattn_status softmax_check(clattn_context *context, const clattn_op *hea
     const clattn_softmax_op *op = (const clattn_softmax_op *)head;
     FORWARD(check_settings(op));
     FORWARD(check_input(context, op));
+    FORWARD(check_repeated(context, op, "mask", &op->mask, 1u << CLATTN_U8));
+    FORWARD(check_repeated(context, op, "bias", &op->bias, ANY_DTYPE));
     FORWARD(check_outputs(context, op));
     struct softmax_rows rows;
     rows_of(op, &rows);
@@ -116,13 +144,22 @@ static clattn_status softmax_check(clattn_context *context, const clattn_op *hea
 
 /* ---- launch ------------------------------------------------------------------------------------------------------ */
 
+static bool gives_zero(const clattn_softmax_op *op) {
+    return op->empty_rows == CLATTN_EMPTY_ROWS_ZERO ||
+           (op->empty_rows == CLATTN_EMPTY_ROWS_DEFAULT && tensor_is_present(&op->mask));
+}
+
 static clattn_status make_job(const clattn_op *head, const struct choice *choice, struct softmax_job *job) {
     const clattn_softmax_op *op = (const clattn_softmax_op *)head;
     const bool state = op->function == CLATTN_SOFTMAX_STATE;
     *job = (struct softmax_job){.facts = &choice->facts,
                                 .schedule = choice->variant->schedule,
                                 .function = op->function,
-                                .empty_zero = op->empty_rows == CLATTN_EMPTY_ROWS_ZERO,
+                                .empty_zero = gives_zero(op),
+                                .scaled = op->scale != 1,
+                                .bias_dtype = op->bias.dtype,
+                                .mask = tensor_is_present(&op->mask) ? op->mask.memory.as.buffer : NULL,
+                                .bias = tensor_is_present(&op->bias) ? op->bias.memory.as.buffer : NULL,
                                 .x = op->x.memory.as.buffer,
                                 .y = state ? op->m.memory.as.buffer : op->y.memory.as.buffer,
                                 .l = state ? op->l.memory.as.buffer : NULL};

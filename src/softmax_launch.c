@@ -40,7 +40,7 @@ int softmax_job_steps(const struct softmax_job *job) {
 struct kind {
     const struct step *step;
     uint64_t caps;
-    int32_t x_dtype, y_dtype, function, empty_zero, scores, outer, dense;
+    int32_t x_dtype, y_dtype, function, empty_zero, scores, scaled, mask, bias_dtype, outer, dense;
     struct softmax_plan plan; /* without the cut */
 };
 
@@ -64,6 +64,9 @@ static struct kind kind_of(const struct softmax_job *job, int number) {
     kind.function = (int32_t)job->function;
     kind.empty_zero = job->empty_zero;
     kind.scores = job->scores;
+    kind.scaled = job->scaled;
+    kind.mask = job->mask != NULL;
+    kind.bias_dtype = job->bias != NULL ? (int32_t)job->bias_dtype : 0;
     kind.outer = job->rows.outer;
     kind.dense = job->rows.dense;
     memcpy(&kind.plan, &job->plan, sizeof kind.plan);
@@ -74,14 +77,15 @@ static struct kind kind_of(const struct softmax_job *job, int number) {
 
 static clattn_status build(clattn_context *context, const struct kind *kind, struct program **program) {
     const struct softmax_plan *plan = &kind->plan;
-    char options[512];
+    char options[640];
     snprintf(options, sizeof options,
-             "-DSUBGROUP_BACKEND=%s -DX_DTYPE=%d -DY_DTYPE=%d -DFUNCTION=%d -DEMPTY_ZERO=%d -DSCORES=%d -DOUTER=%d "
+             "-DSUBGROUP_BACKEND=%s -DX_DTYPE=%d -DY_DTYPE=%d -DFUNCTION=%d -DEMPTY_ZERO=%d -DSCORES=%d -DSCALED=%d "
+             "-DMASK=%d -DBIAS_DTYPE=%d -DOUTER=%d "
              "-DDENSE=%d -DALIGNED=%d -DVECTOR=%d -DPARTIAL=%d -DPACKETS=%d -DUNROLLED=%d -DSG_SIZE=%d -DTEAM=%d "
              "-DGROUP=%d%s",
              device_subgroup_name(plan->backend), kind->x_dtype, kind->y_dtype, kind->function, kind->empty_zero,
-             kind->scores, kind->outer, kind->dense, plan->aligned, plan->vector, plan->partial, plan->packets,
-             plan->unrolled, plan->subgroup, plan->team, plan->group,
+             kind->scores, kind->scaled, kind->mask, kind->bias_dtype, kind->outer, kind->dense, plan->aligned,
+             plan->vector, plan->partial, plan->packets, plan->unrolled, plan->subgroup, plan->team, plan->group,
              (kind->caps & CAP_BIT(CAP_HALF_TYPE)) != 0 ? " -DHALF_TYPE" : "");
     const struct program_key key = {kind->step->file, kind->step->kernel, options};
     return program_get(context, &key, program);
@@ -119,6 +123,8 @@ static clattn_status enqueue_rows(const struct softmax_job *job, struct program 
     struct launch launch;
     launch_begin(&launch, program);
     launch_buffer(&launch, job->x);
+    launch_buffer(&launch, job->mask);
+    launch_buffer(&launch, job->bias);
     launch_buffer(&launch, job->y);
     launch_buffer(&launch, job->l);
     launch_struct(&launch, &job->rows.layout, sizeof job->rows.layout);
@@ -133,6 +139,8 @@ static clattn_status enqueue_partial(const struct softmax_job *job, const clattn
     struct launch launch;
     launch_begin(&launch, program);
     launch_buffer(&launch, job->x);
+    launch_buffer(&launch, job->mask);
+    launch_buffer(&launch, job->bias);
     launch_buffer(&launch, workspace->buffer);
     launch_long(&launch, (int64_t)(workspace->offset / STATE_BYTES));
     launch_struct(&launch, &job->rows.layout, sizeof job->rows.layout);
@@ -149,6 +157,8 @@ static clattn_status enqueue_finish(const struct softmax_job *job, const clattn_
     struct launch launch;
     launch_begin(&launch, program);
     launch_buffer(&launch, job->x);
+    launch_buffer(&launch, job->mask);
+    launch_buffer(&launch, job->bias);
     launch_buffer(&launch, job->y);
     launch_buffer(&launch, job->l);
     launch_buffer(&launch, workspace->buffer);
@@ -180,6 +190,8 @@ static clattn_status enqueue_tickets(const struct softmax_job *job, const clattn
     FORWARD(enqueue_clear(job, workspace, sequence));
     launch_begin(&launch, program);
     launch_buffer(&launch, job->x);
+    launch_buffer(&launch, job->mask);
+    launch_buffer(&launch, job->bias);
     launch_buffer(&launch, job->y);
     launch_buffer(&launch, workspace->buffer);
     launch_long(&launch, (int64_t)(workspace->offset / STATE_BYTES));

@@ -10,10 +10,11 @@ struct softmax_job {
     const struct device_facts *facts;
     enum schedule schedule;
     clattn_softmax_function function;
-    bool empty_zero, scores;
+    bool empty_zero, scores, scaled;
+    clattn_dtype bias_dtype; /* where bias is not NULL */
     struct softmax_rows rows;
     struct softmax_plan plan;
-    cl_mem x, y, l;
+    cl_mem x, y, l, mask, bias;
 };
 
 /* How many programs, and commands, a schedule takes. */

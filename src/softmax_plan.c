@@ -19,7 +19,7 @@ enum {
 /* ---- where rows lie ---------------------------------------------------------------------------------------------- */
 
 struct outer_dim {
-    int64_t size, x, y, l;
+    int64_t size, x, y, l, mask, bias;
 };
 
 static bool steps_over(int64_t slow, int64_t fast, int64_t size) {
@@ -29,16 +29,27 @@ static bool steps_over(int64_t slow, int64_t fast, int64_t size) {
 
 static bool merges(const struct outer_dim *slow, const struct outer_dim *fast) {
     return steps_over(slow->x, fast->x, fast->size) && steps_over(slow->y, fast->y, fast->size) &&
-           steps_over(slow->l, fast->l, fast->size);
+           steps_over(slow->l, fast->l, fast->size) && steps_over(slow->mask, fast->mask, fast->size) &&
+           steps_over(slow->bias, fast->bias, fast->size);
+}
+
+/* 0 where the tensor is absent, or repeated along the dim. */
+static int64_t stride_of(const clattn_tensor *tensor, int dim) {
+    return tensor != NULL && tensor->dims[dim] != 1 ? tensor->strides[dim] : 0;
 }
 
 /* The dims but the axis; where `merge`, without those of size 1, and with neighbours that walk on evenly in all tensors
  * made one. */
-static int collect_outer(const clattn_tensor *x, const clattn_tensor *y, const clattn_tensor *l, int axis, bool merge,
-                         struct outer_dim *outer) {
+static int collect_outer(const struct softmax_tensors *tensors, int axis, bool merge, struct outer_dim *outer) {
+    const clattn_tensor *x = tensors->x;
     int count = 0;
     for (int i = 0; i < x->rank; i++) {
-        const struct outer_dim dim = {x->dims[i], x->strides[i], y->strides[i], l != NULL ? l->strides[i] : 0};
+        const struct outer_dim dim = {x->dims[i],
+                                      x->strides[i],
+                                      tensors->y->strides[i],
+                                      tensors->l != NULL ? tensors->l->strides[i] : 0,
+                                      stride_of(tensors->mask, i),
+                                      stride_of(tensors->bias, i)};
         if (i == axis || (merge && dim.size == 1))
             continue;
         if (merge && count > 0 && merges(&outer[count - 1], &dim)) {
@@ -80,6 +91,8 @@ static void number_rows(const struct outer_dim *outer, int count, struct softmax
         layout->x_stride[at] = outer[i].x;
         layout->y_stride[at] = outer[i].y;
         layout->l_stride[at] = outer[i].l;
+        layout->mask_stride[at] = outer[i].mask;
+        layout->bias_stride[at] = outer[i].bias;
     }
     layout->rows = check_product(layout->dim, 3);
 }
@@ -96,19 +109,24 @@ static void describe_rows(const clattn_tensor *x, const clattn_tensor *y, int ax
     rows->dense = layout->columns <= 1 || (layout->x_step == 1 && (!writes_row || layout->y_step == 1));
 }
 
-void softmax_rows_of(const clattn_tensor *x, const clattn_tensor *y, const clattn_tensor *l, int axis, bool writes_row,
-                     struct softmax_rows *rows) {
+void softmax_rows_of(const struct softmax_tensors *tensors, int axis, bool writes_row, struct softmax_rows *rows) {
     struct outer_dim outer[CLATTN_MAX_RANK];
-    describe_rows(x, y, axis, writes_row, rows);
-    number_rows(outer, collect_outer(x, y, l, axis, true, outer), rows);
-    rows->layout.l_offset = l != NULL ? l->offset : 0;
+    struct softmax_layout *layout = &rows->layout;
+    describe_rows(tensors->x, tensors->y, axis, writes_row, rows);
+    number_rows(outer, collect_outer(tensors, axis, true, outer), rows);
+    layout->l_offset = tensors->l != NULL ? tensors->l->offset : 0;
+    layout->mask_offset = tensors->mask != NULL ? tensors->mask->offset : 0;
+    layout->mask_step = stride_of(tensors->mask, axis);
+    layout->bias_offset = tensors->bias != NULL ? tensors->bias->offset : 0;
+    layout->bias_step = stride_of(tensors->bias, axis);
     rows->aligned = rows->dense && rows_aligned(rows);
 }
 
 void softmax_rows_unmerged(const clattn_tensor *x, const clattn_tensor *y, struct softmax_rows *rows) {
     struct outer_dim outer[CLATTN_MAX_RANK];
     describe_rows(x, y, 3, true, rows);
-    number_rows(outer, collect_outer(x, y, NULL, 3, false, outer), rows);
+    const struct softmax_tensors tensors = {.x = x, .y = y};
+    number_rows(outer, collect_outer(&tensors, 3, false, outer), rows);
     rows->aligned = rows->dense && rows_aligned(rows);
 }
 

@@ -14,6 +14,9 @@ struct softmax_layout {
     int64_t y_offset, y_step, y_stride[3];
     int64_t l_offset, l_stride[3];
     int64_t diagonal;
+    int64_t mask_offset, mask_step, mask_stride[3];
+    int64_t bias_offset, bias_step, bias_stride[3];
+    float scale, unused; /* the struct's size is the same for every compiler */
 };
 
 /* What is known of the rows before work-items are dealt out. */
@@ -35,10 +38,13 @@ struct softmax_plan {
     int64_t lag;           /* SCHEDULE_TICKETS: how many chunks a result lies behind its state */
 };
 
-/* Numbers the rows of x along an axis (0 <= axis < rank). y is the result, or the maximum of a state; l its sum or
- * NULL. writes_row: y has x's dims. */
-void softmax_rows_of(const clattn_tensor *x, const clattn_tensor *y, const clattn_tensor *l, int axis, bool writes_row,
-                     struct softmax_rows *rows);
+/* The tensors whose rows are numbered alike. y is the result, or the maximum of a state; l its sum. NULL: absent. */
+struct softmax_tensors {
+    const clattn_tensor *x, *y, *l, *mask, *bias; /* dims of 1 in mask and bias are repeated */
+};
+
+/* Numbers the rows along an axis (0 <= axis < rank). writes_row: y has x's dims. */
+void softmax_rows_of(const struct softmax_tensors *tensors, int axis, bool writes_row, struct softmax_rows *rows);
 
 /* The rows of x and y [a, b, c, columns], numbered over all three leading dims whatever their sizes and strides. */
 void softmax_rows_unmerged(const clattn_tensor *x, const clattn_tensor *y, struct softmax_rows *rows);

@@ -62,8 +62,23 @@ int64_t softmax_result_count(const struct softmax_problem *problem) {
 /* The operation with its tensors on the device. */
 struct run {
     clattn_softmax_op op;
-    struct test_tensor x, y, l;
+    struct test_tensor x, y, l, mask, bias;
 };
+
+static void add_modifiers(const struct softmax_problem *problem, struct run *run) {
+    run->mask = run->bias = (struct test_tensor){.buffer = NULL};
+    if (problem->scale != 0)
+        run->op.scale = (float)problem->scale;
+    if (problem->mask != NULL) {
+        run->mask = test_input(CLATTN_U8, problem->rank, problem->mask_dims, problem->mask, NULL, 7);
+        run->op.mask = run->mask.view;
+    }
+    if (problem->bias != NULL) {
+        run->bias =
+            test_input(problem->bias_dtype, problem->rank, problem->bias_dims, problem->bias, NULL, (double)NAN);
+        run->op.bias = run->bias.view;
+    }
+}
 
 static struct run begin(const struct softmax_problem *problem) {
     struct run run;
@@ -80,6 +95,7 @@ static struct run begin(const struct softmax_problem *problem) {
     run.op.empty_rows = problem->empty_rows;
     run.op.axis = problem->axis;
     run.op.x = run.x.view;
+    add_modifiers(problem, &run);
     if (state) {
         run.op.m = run.y.view;
         run.op.l = run.l.view;
@@ -93,6 +109,10 @@ static void end(struct run *run) {
     test_release(&run->x);
     test_release(&run->y);
     test_release(&run->l);
+    if (run->mask.buffer != NULL)
+        test_release(&run->mask);
+    if (run->bias.buffer != NULL)
+        test_release(&run->bias);
 }
 
 /* One call, with the exact workspace. */
@@ -205,6 +225,27 @@ static void plain_row(const struct softmax_problem *problem, const double *x, do
     plain_softmax_row(problem->function, problem->out_dtype, problem->dims[problem->axis], x, result, l);
 }
 
+/* Element `index` of x's dims in an array of those dims or 1. */
+static double repeated(const struct softmax_problem *problem, const double *values, const int64_t *dims,
+                       int64_t index) {
+    int64_t at = 0, stride = 1;
+    for (int d = problem->rank - 1; d >= 0; d--) {
+        at += dims[d] == 1 ? 0 : index % problem->dims[d] * stride;
+        index /= problem->dims[d];
+        stride *= dims[d];
+    }
+    return values[at];
+}
+
+/* What is normalised. */
+static double modified(const struct softmax_problem *problem, int64_t index) {
+    double value = problem->x[index] * (problem->scale != 0 ? problem->scale : 1);
+    if (problem->bias != NULL)
+        value += repeated(problem, problem->bias, problem->bias_dims, index);
+    const bool counts = problem->mask == NULL || repeated(problem, problem->mask, problem->mask_dims, index) != 0;
+    return counts ? value : -(double)INFINITY;
+}
+
 /* Along the axis, row by row. */
 static void for_rows(const struct softmax_problem *problem, row_function *function, double *result, double *l) {
     const int64_t columns = problem->dims[problem->axis];
@@ -214,7 +255,7 @@ static void for_rows(const struct softmax_problem *problem, row_function *functi
     for (int64_t r = 0; r < product(problem->dims, 0, problem->axis) * inner; r++) {
         const int64_t first = r / inner * inner, lane = r % inner;
         for (int64_t c = 0; c < columns; c++)
-            x[c] = problem->x[first * columns + c * inner + lane];
+            x[c] = modified(problem, first * columns + c * inner + lane);
         function(problem, x, y, l + r);
         for (int64_t c = 0; c < width; c++)
             result[first * width + c * inner + lane] = y[c];

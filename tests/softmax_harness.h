@@ -14,6 +14,10 @@ struct softmax_problem {
     clattn_dtype dtype, out_dtype;
     double *x;                                     /* dense, in logical order, values that dtype holds */
     const struct test_layout *x_layout, *y_layout; /* NULL: dense */
+    double scale;                                  /* 0: left at its default of 1 */
+    const double *mask, *bias;                     /* NULL: absent; dense, of these dims: x's, or 1 */
+    int64_t mask_dims[CLATTN_MAX_RANK], bias_dims[CLATTN_MAX_RANK];
+    clattn_dtype bias_dtype;
     bool in_place;
 };
 

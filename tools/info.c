@@ -28,7 +28,10 @@ static const struct {
                 {&job_softmax_state, "256,1024"},
                 {&job_attention_merge, "2,1,8,256,64"},
                 {&job_softmax_merge, "2,4096"},
+                {&job_softmax_topk, "16,65536"},
+                {&job_softmax_backward, "256,1024"},
                 {&job_rms_norm, "256,4096"},
+                {&job_rms_norm_backward, "256,4096"},
                 {&job_gemm, "512,512,512"}};
 
 static void describe_device(cJSON *object, const clattn_device_info *info) {

@@ -2,6 +2,7 @@
 #include "command.h"
 #include "job.h"
 
+#include <math.h>
 #include <reference.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,18 +41,21 @@ static int arrange(struct job *job, struct settings *settings) {
     op->function = (clattn_softmax_function)job->kind->variety;
     const int rank = job_find(job, "x")->host.rank;
     int64_t axis = op->axis;
-    int empty_rows = 0;
+    int empty_rows = job_find(job, "mask") ? 1 : 0;
     FORWARD(settings_integer(settings, "axis", &axis, NULL));
     if (axis < -rank || axis >= rank)
         return complain(EXIT_USAGE, "axis=%lld, x has %d dimensions", (long long)axis, rank);
     op->axis = (int32_t)axis;
     FORWARD(settings_choice(settings, "empty_rows", "nan zero", &empty_rows));
+    FORWARD(settings_real(settings, "scale", &op->scale, NULL));
     op->empty_rows = (clattn_empty_rows)empty_rows;
     return add_outputs(job, settings, axis_of(op, rank));
 }
 
 static void bind(struct job *job) {
     job->op.softmax.x = job_view(job, "x");
+    job->op.softmax.mask = job_view(job, "mask");
+    job->op.softmax.bias = job_view(job, "bias");
     job->op.softmax.y = job_view(job, "y");
     job->op.softmax.m = job_view(job, "m");
     job->op.softmax.l = job_view(job, "l");
@@ -76,6 +80,26 @@ static struct job_rows rows(const struct job *job) {
     return shape;
 }
 
+/* Element `index` of x in a tensor of its dims or 1. */
+static double repeated(const struct job_tensor *tensor, const clattn_tensor *x, int64_t index) {
+    int64_t at = 0, stride = 1;
+    for (int d = x->rank - 1; d >= 0; d--) {
+        at += tensor->view.dims[d] == 1 ? 0 : index % x->dims[d] * stride;
+        index /= x->dims[d];
+        stride *= tensor->view.dims[d];
+    }
+    return job_value(tensor, &tensor->host, at);
+}
+
+/* What is normalised. */
+static double modified(const struct job *job, int64_t index, double x) {
+    const clattn_softmax_op *op = &job->op.softmax;
+    const struct job_tensor *mask = job_find(job, "mask"), *bias = job_find(job, "bias");
+    if (mask && repeated(mask, &op->x, index) == 0)
+        return -INFINITY;
+    return (double)op->scale * x + (bias ? repeated(bias, &op->x, index) : 0);
+}
+
 /* A row along any axis, out of its place among `inner` interleaved ones. */
 static bool reference(const struct job *job, struct job_cache *cache, int64_t row, double *want, double *plain) {
     const clattn_softmax_op *op = &job->op.softmax;
@@ -84,7 +108,8 @@ static bool reference(const struct job *job, struct job_cache *cache, int64_t ro
     const double *x = job_slice(cache, 0, job_find(job, "x"), row / shape.inner * block, block);
     double *line = malloc((size_t)(columns + 1) * sizeof *line);
     for (int64_t c = 0; x && line && c < columns; c++)
-        line[c] = x[c * shape.inner + row % shape.inner];
+        line[c] = modified(job, row / shape.inner * block + c * shape.inner + row % shape.inner,
+                           x[c * shape.inner + row % shape.inner]);
     if (x && line) {
         const clattn_dtype out = op->function == CLATTN_SOFTMAX_STATE ? CLATTN_F32 : op->y.dtype;
         reference_softmax_row(op->function, op->empty_rows, columns, line, want, want + 1);

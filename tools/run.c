@@ -21,7 +21,7 @@ static const char help[] =
     "                   in page_table [B,max_pages]; k, v [pages,page_size,heads,D], with page_layout=hnd\n"
     "                   [pages,heads,page_size,D]\n"
     "  attention_merge  in o0 lse0 o1 lse1 ..., out o lse; layout=\n"
-    "  softmax, log_softmax, logsumexp   in x, out y; axis= empty_rows=nan|zero\n"
+    "  softmax, log_softmax, logsumexp   in x (mask bias), out y; axis= empty_rows=nan|zero scale=\n"
     "  softmax_state    in x, out m l; axis=\n"
     "  softmax_merge    in m0 l0 m1 l1 ..., out m l\n"
     "  rms_norm, layer_norm   in x (weight bias residual), out y (sum); eps= one_plus_weight=\n"

@@ -290,12 +290,19 @@ typedef enum clattn_softmax_function {
     CLATTN_SOFTMAX_STATE = 3 /* m = max, l = sum(exp(x - max)); F32, dims[axis] = 1 (arXiv:1805.02867) */
 } clattn_softmax_function;
 
-typedef enum clattn_empty_rows { CLATTN_EMPTY_ROWS_NAN = 0, CLATTN_EMPTY_ROWS_ZERO = 1 } clattn_empty_rows;
+typedef enum clattn_empty_rows {
+    CLATTN_EMPTY_ROWS_NAN = 0,
+    CLATTN_EMPTY_ROWS_ZERO = 1,
+    CLATTN_EMPTY_ROWS_DEFAULT = 2 /* ZERO with a mask, else NAN */
+} clattn_empty_rows;
 
 /* Softmax and its relatives along one axis of a tensor of rank 1..4 with any strides; rows up to 2^31 - 1 elements.
  * y has any dtype and x's dims (except along axis, see above); y may be exactly x. A row of -inf alone gives NaN or 0
  * as empty_rows says (log-softmax: NaN or -inf; log-sum-exp -inf and state (-inf, 0) either way); a row that holds +inf
- * or NaN gives NaN throughout. Other overlap of y, m or l with x is refused. */
+ * or NaN gives NaN throughout. Other overlap of y, m or l with x is refused.
+ *
+ * What is normalised is scale * x + bias, and -inf where the mask is 0, whatever x and bias hold there. mask and bias
+ * have x's dims, or 1 where they are repeated. */
 typedef struct clattn_softmax_op {
     clattn_op head;
     clattn_softmax_function function;
@@ -303,6 +310,9 @@ typedef struct clattn_softmax_op {
     clattn_empty_rows empty_rows;
     clattn_tensor x, y; /* y is absent for CLATTN_SOFTMAX_STATE */
     clattn_tensor m, l; /* CLATTN_SOFTMAX_STATE only */
+    float scale;        /* default 1; any finite value */
+    clattn_tensor mask; /* optional, U8: non-zero = counts */
+    clattn_tensor bias; /* optional, F32, F16 or BF16 */
 } clattn_softmax_op;
 
 CLATTN_API void clattn_softmax_init(clattn_softmax_op *op);
