@@ -219,15 +219,34 @@ void attention_compare(const struct attention_data *data, const struct attention
 
 enum { MAX_VARIANTS = 32 };
 
+/* Which optional tensors there are, as a number; 0: none. */
+static size_t modifiers_of(const clattn_attention_op *op) {
+    const clattn_tensor *const tensors[] = {&op->mask,      &op->bias,      &op->alibi,
+                                            &op->sinks,     &op->q_lengths, &op->k_lengths,
+                                            &op->q_offsets, &op->k_offsets, &op->page_table};
+    size_t bits = op->softcap > 0;
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+        bits |= (size_t)(tensors[i]->rank > 0) << (i + 1);
+    return bits;
+}
+
 /* All variants where head dim and value dim are 64, or where CLATTN_TEST_FULL is set; else one of them, another for
- * each kind of program. */
+ * each kind of program. With modifiers the 16-bit types, whose code differs from that of fp32 in loads and stores alone,
+ * take the preferred one and one more in turn. */
 static size_t due_variants(const struct attention_data *data, const char **names, size_t count) {
     const struct reference_attention *p = &data->problem;
+    const size_t modifiers = modifiers_of(&data->settings);
     const char *full = getenv("CLATTN_TEST_FULL");
-    if ((p->head_dim == 64 && p->value_dim == 64) || (full && *full) || count == 0)
+    if ((full && *full) || count == 0)
         return count;
-    names[0] = names[(size_t)(p->head_dim * 7 + p->value_dim + (int)data->dtype * 3 + p->causal) % count];
-    return 1;
+    if (p->head_dim != 64 || p->value_dim != 64) {
+        names[0] = names[(size_t)(p->head_dim * 7 + p->value_dim + (int)data->dtype * 3 + p->causal) % count];
+        return 1;
+    }
+    if (data->dtype == CLATTN_F32 || modifiers == 0 || count < 3)
+        return count;
+    names[1] = names[1 + (modifiers % 31 + (size_t)data->dtype) % (count - 1)];
+    return 2;
 }
 
 size_t attention_variants(const struct attention_data *data, const char **names, size_t limit) {

@@ -49,7 +49,8 @@ static void masks_repeat_over_any_axis(void **state) {
     (void)state;
     for (int t = 0; t < 3; t++)
         for (uint32_t axes = 0; axes < 16; axes += t ? 5 : 1) {
-            const clattn_causal causal = axes % 3 ? CLATTN_CAUSAL_NONE : CLATTN_CAUSAL_BOTTOM_RIGHT;
+            /* With and without a limit are two programs: fp32 takes both. */
+            const clattn_causal causal = axes % 3 && t == 0 ? CLATTN_CAUSAL_NONE : CLATTN_CAUSAL_BOTTOM_RIGHT;
             const struct attention_case shape = shape_of("A16 mask", 2, nq, nk, causal);
             const int64_t dims[4] = {axes & 1 ? 2 : 1, axes & 2 ? 4 : 1, axes & 4 ? nq : 1, axes & 8 ? nk : 1};
             struct attention_data data = masked(&shape, all_dtypes[t], dims, 20 + axes);
