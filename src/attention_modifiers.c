@@ -3,6 +3,7 @@
 #include "status.h"
 #include "tensor.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 
@@ -48,8 +49,10 @@ static clattn_status check_most(const char *name, int64_t value) {
 clattn_status attention_modifiers_check_settings(const clattn_attention_op *op) {
     FORWARD(check_window("window_left", op->window_left));
     FORWARD(check_window("window_right", op->window_right));
-    RETURN_IF(!isfinite(op->softcap) || op->softcap < 0, CLATTN_INVALID_ARGUMENT,
-              "softcap: %f is neither 0 nor positive and finite", (double)op->softcap);
+    /* Kernels divide by it, and a device may take what is smaller for 0. */
+    RETURN_IF(!isfinite(op->softcap) || op->softcap < 0 || (op->softcap > 0 && op->softcap < FLT_MIN),
+              CLATTN_INVALID_ARGUMENT, "softcap: %g is neither 0 nor a positive, finite, normal number",
+              (double)op->softcap);
     FORWARD(check_most("max_q", op->max_q));
     return check_most("max_k", op->max_k);
 }
@@ -58,8 +61,8 @@ clattn_status attention_modifiers_check_settings(const clattn_attention_op *op) 
 
 static clattn_status check_vector(clattn_context *context, const char *name, const clattn_tensor *tensor,
                                   clattn_dtype dtype) {
+    FORWARD(check_dtype(name, tensor, 1u << dtype)); /* first: a wrong one makes the extent wrong too */
     FORWARD(check_tensor(context, name, tensor, CHECK_INPUT));
-    FORWARD(check_dtype(name, tensor, 1u << dtype));
     return check_innermost_dense(name, tensor);
 }
 
@@ -135,9 +138,9 @@ static clattn_status check_plane(clattn_context *context, const clattn_attention
         return CLATTN_SUCCESS;
     const bool open_q = tensor_is_present(&op->q_offsets);
     const bool open_k = tensor_is_present(&op->k_offsets) || tensor_is_present(&op->page_table) || op->max_k > 0;
+    FORWARD(check_dtype(name, tensor, dtypes)); /* first: a wrong one makes the extent wrong too */
     FORWARD(check_tensor(context, name, tensor, CHECK_INPUT));
     FORWARD(check_rank(name, tensor, 4));
-    FORWARD(check_dtype(name, tensor, dtypes));
     FORWARD(check_repeated(name, tensor, BATCH, attention_query_sequences(op), "the number of sequences"));
     FORWARD(check_repeated(name, tensor, HEAD, op->q.dims[HEAD], "q's heads"));
     FORWARD(check_extent(name, tensor, ROW, open_q ? attention_longest_q(op) : op->q.dims[ROW], open_q,

@@ -23,6 +23,7 @@ const struct bad_call bad_attention_calls[] = {
     ROW("window_right -5", ATTENTION, INVALID, "window_right", "-5", INT(attention.window_right, -5)),
     ROW("window_left far below 0", MODIFIED, INVALID, "window_left", NULL, INT(modified.window_left, INT64_MIN)),
     ROW("softcap -1", ATTENTION, INVALID, "softcap", "-1", FLOAT(attention.softcap, -1)),
+    ROW("softcap too small to divide by", ATTENTION, INVALID, "softcap", "1e-39", FLOAT(attention.softcap, 1e-39F)),
     ROW("softcap NaN", ATTENTION, INVALID, "softcap", "nan", FLOAT(attention.softcap, NAN)),
     ROW("softcap inf", MODIFIED, INVALID, "softcap", "inf", FLOAT(modified.softcap, INFINITY)),
     ROW("max_q -1", ATTENTION, INVALID, "max_q", "-1", INT(attention.max_q, -1)),

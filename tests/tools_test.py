@@ -372,6 +372,7 @@ class Misuse(Case):
             ("run", "attention", "--in", f"q={self.path('x')}"): "dimensions",
             ("run", "gemm", "--in", f"a={self.path('x')}", "--in", f"b={self.path('x')}"): "a",
             ("run", "gemm", "--in", f"a={self.path('x')}", "--in", f"b={self.path('y')}", "--in", f"c={self.path('z')}"): "beta",
+            ("run", "rms_norm", "--in", x, "--in", f"wieght={self.path('y')}"): "'wieght'",
             ("run", "gemm", "beta=1", "--in", f"a={self.path('x')}", "--in", f"b={self.path('x')}"): "'c'",
             ("check", "--suite", "slow"): "slow",
             ("check", "--dtype", "f64"): "f64",

@@ -102,8 +102,11 @@ int job_add_output(struct job *job, const char *name, enum element element, int 
 
 struct job_tensor *job_find(const struct job *job, const char *name) {
     for (size_t i = 0; i < job->count; i++)
-        if (strcmp(job->tensors[i].name, name) == 0)
-            return (struct job_tensor *)&job->tensors[i];
+        if (strcmp(job->tensors[i].name, name) == 0) {
+            struct job_tensor *tensor = (struct job_tensor *)&job->tensors[i];
+            tensor->asked_for = true;
+            return tensor;
+        }
     return NULL;
 }
 

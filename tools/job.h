@@ -29,6 +29,7 @@ struct job_shape {
 struct job_tensor {
     char name[16];
     bool output;
+    bool asked_for;      /* some part of the operation has looked it up: an input that nothing does is a misnomer */
     bool sequence_first; /* where 4-d: the host array is [B,N,H,D], the view [B,H,N,D] */
     struct array host;   /* what lies in the buffer before a launch; NaN in outputs that are not read */
     struct array result; /* outputs: what job_read found */

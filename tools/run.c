@@ -87,6 +87,9 @@ static int load(struct job *job, struct arguments *arguments) {
         FORWARD(load_input(job, &arguments->in[i], &arguments->settings, convert, element));
     const size_t inputs = job->count;
     FORWARD(job_arrange(job, &arguments->settings));
+    for (size_t i = 0; i < inputs; i++)
+        if (!job->tensors[i].asked_for)
+            return complain(EXIT_USAGE, "%s has no input '%s'", job->kind->name, job->tensors[i].name);
     for (size_t i = 0; i < arguments->out_count; i++) {
         const struct job_tensor *tensor = job_find(job, arguments->out[i].name);
         if (!tensor || !tensor->output)

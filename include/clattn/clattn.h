@@ -142,7 +142,7 @@ CLATTN_API size_t clattn_dtype_size(clattn_dtype dtype);
 
 /* ---- launching --------------------------------------------------------------------------------------------------- */
 
-/* Scratch memory of one call. It must not overlap the call's tensors. */
+/* Scratch memory of one call. It must not overlap the call's tensors, which is not checked. */
 typedef struct clattn_workspace {
     cl_mem buffer;
     size_t offset; /* bytes; a multiple of 256 */
@@ -232,10 +232,11 @@ typedef struct clattn_attention_op {
     int64_t window_left, window_right; /* keys i + off - left .. i + off + right; -1 (default): no limit on that side */
     int32_t has_scale;                 /* zero: 1 / sqrt(D) */
     float scale;                       /* any finite value */
-    float softcap;                     /* 0: none; else positive (Gemma 2, arXiv:2408.00118) */
+    float softcap;                     /* 0: none; else positive and normal (Gemma 2, arXiv:2408.00118) */
 
-    clattn_tensor mask;  /* U8 [B,Hq,Nq,Nk]: non-zero = visible. Any strides; dims of 1 are repeated. Needs workspace */
-    clattn_tensor bias;  /* q's dtype or F32, likewise; -inf hides the key */
+    clattn_tensor mask; /* U8 [B,Hq,Nq,Nk]: non-zero = visible. Any strides; dims of 1 are repeated. Needs workspace */
+    clattn_tensor bias; /* q's dtype or F32, likewise; -inf hides the key */
+    /* From here on the innermost stride is 1. */
     clattn_tensor alibi; /* F32 [Hq] or [B,Hq]: slopes (arXiv:2108.12409); see clattn_alibi_slopes() */
     clattn_tensor sinks; /* F32 [Hq]: one more logit per row, counted once, without a value (arXiv:2309.17453) */
 
@@ -243,14 +244,16 @@ typedef struct clattn_attention_op {
     clattn_tensor k_lengths; /* I32 [B]: keys from there on are hidden */
 
     /* Sequences of different lengths one behind the other: sequence b is rows offsets[b] .. offsets[b + 1] - 1 of
-     * q, o [1,Hq,total_q,..] and lse [1,Hq,total_q], or of k, v [1,Hkv,total_k,..]. Either may be given alone. */
+     * q, o [1,Hq,total_q,..] and lse [1,Hq,total_q], or of k, v [1,Hkv,total_k,..]. Either may be given alone. Rows of
+     * no sequence are not written. */
     clattn_tensor q_offsets, k_offsets; /* I32 [B+1] */
     /* Keys in pages: k [pages,Hkv,page_size,D], v likewise, and key j of sequence b in row j % page_size of page
      * page_table[b][j / page_size]. Other page layouts are a choice of strides. Without k_lengths every sequence has
-     * max_pages * page_size keys. Not with k_offsets. */
-    clattn_tensor page_table; /* I32 [B,max_pages], innermost stride 1 */
+     * max_pages * page_size keys. Entries beyond a sequence's keys may hold anything. Not with k_offsets. */
+    clattn_tensor page_table; /* I32 [B,max_pages] */
     /* The longest sequences, where the caller knows them: smaller grids and workspaces. 0: from the tensors' dims.
-     * Sequences are cut there. With offsets, mask and bias must have max_q rows and max_k columns or more. */
+     * Sequences are cut there: rows from max_q on give o = 0, keys from max_k on are hidden. With offsets, mask and
+     * bias must have max_q rows and max_k columns or more. */
     int64_t max_q, max_k;
 } clattn_attention_op;
 
