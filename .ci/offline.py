@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Compiles kernels whose machine is not here: the files of NVIDIA's back-ends, which no driver of a CI machine takes,
+through clang's OpenCL front-end to its NVPTX target. Types, names and includes are checked so; the text of inline
+assembly is not. Fails too where a kernel would keep its block_t in memory once all is inlined, as GPUs' compilers do.
+Usage: .ci/offline.py CLANG"""
+import itertools
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+CL = pathlib.Path(__file__).resolve().parent.parent / "cl"
+MODIFIERS = ("BAND", "MASK", "ALIBI", "SEQUENCES", "PAGED", "SOFTCAP", "SINKS")
+
+
+def expand(name, backends):
+    """As src/source.c does: includes in place, back-ends by name."""
+    text = []
+    for line in (CL / name).read_text().splitlines():
+        match = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
+        if match:
+            included = match.group(1)
+            for key, value in backends.items():
+                included = included.replace(key, value)
+            line = expand(included, backends)
+        text.append(line)
+    return "\n".join(text)
+
+
+def compile_kernel(clang, name, backends, **options):
+    with tempfile.TemporaryDirectory() as folder:
+        source, output = pathlib.Path(folder, "kernel.cl"), pathlib.Path(folder, "kernel.ll")
+        source.write_text(expand(name, backends))
+        command = [clang, "-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header", "-target",
+                   "nvptx64-nvidia-nvcl", "-Dasm=__asm__", "-O3", "-mllvm", "-inline-threshold=100000", "-S", "-emit-llvm",
+                   "-w", "-o", str(output), str(source)]
+        command += [f"-D{key}={value}" for key, value in options.items()]
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        in_memory = not run.returncode and re.search(r"= alloca %struct\.block_t", output.read_text())
+    title = f"{name} {backends['TILE_BACKEND']} " + " ".join(f"{k}={v}" for k, v in options.items() if k in MODIFIERS)
+    print(title, "FAILED" if run.returncode or in_memory else "ok")
+    if run.returncode or in_memory:
+        print(run.stderr or "block_t lies in memory")
+    return not run.returncode and not in_memory
+
+
+def tiles(clang, tile, element, modified):
+    modifiers = {key: int(modified) for key in MODIFIERS}
+    return compile_kernel(
+        clang, "attention_forward.cl",
+        {"TILE_BACKEND": tile, "STAGE_BACKEND": "plain", "SUBGROUP_BACKEND": "nvidia"},
+        TILE_UNROLL=1, ELEMENT=element, OUT_ELEMENT=element, HEAD_DIM=128, VALUE_DIM=128, ALIGNED=1, GROUPS=16,
+        SCORE_TILES=1, K_SLICE=128, V_SLICE=128, Q_RESIDENT=1, STAGE_SLOTS=1, MMA_ROWS=16, FMA_ROWS=4, FMA_ITEMS=16,
+        SG_SIZE=32, BIAS=element if modified else 0, **modifiers)
+
+
+def pipeline(clang, name, element, causal):
+    return compile_kernel(
+        clang, name, {"TILE_BACKEND": "nvidia_wgmma", "STAGE_BACKEND": "nvidia_bulk"},
+        TILE_UNROLL=1, ELEMENT=element, OUT_ELEMENT=element, HEAD_DIM=128, VALUE_DIM=128, CAUSAL=causal, GROUPS=2,
+        BLOCK_KEYS=128, STAGES=2, Q_SLOTS=1, Q_HELD=1, HEADS_TOGETHER=4, TAKE_REGISTERS=232, GIVE_REGISTERS=40,
+        OUT_ALIGNED=1, RETARGET=1)
+
+
+def main():
+    clang = sys.argv[1]
+    good = [tiles(clang, tile, element, modified)
+            for tile, element, modified in itertools.product(("fma", "nvidia_mma"), (2, 3), (False, True))]
+    good += [pipeline(clang, name, element, causal)
+             for name, element, causal in itertools.product(
+                 ("attention_forward_pipelined.cl", "selftest_pipeline.cl"), (2, 3), (0, 1))]
+    return 0 if all(good) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
