@@ -117,6 +117,9 @@ clattn_status rows_choose(struct choice *choice, const struct rows *rows) {
         status = rows_plan(choice, rows, &plan);
     }
     FORWARD(status);
+    /* Seen of norms with two threads, now and then; on a CPU the library itself shares only rows of over 2^17 elements. */
+    RETURN_IF(choice->overridden && plan.team > 1 && !variant_keeps_rows(&choice->facts), CLATTN_UNSUPPORTED,
+              "PoCL mixes up work-items that share rows (team = %d).", plan.team);
     choice->parameters.count = 0;
     if (choice->variant->schedule != SCHEDULE_GROUP && choice->variant->schedule != SCHEDULE_SELECT)
         parameters_put(&choice->parameters, "team", plan.team);
