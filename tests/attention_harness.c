@@ -345,3 +345,27 @@ void attention_check_table(const struct attention_table *table, clattn_dtype dty
     for (size_t i = 0; i < table->count; i++)
         attention_check_case(&table->cases[i], dtype);
 }
+
+void attention_table_in_fp32(void **table) {
+    attention_check_table(*table, CLATTN_F32);
+}
+
+void attention_table_in_fp16(void **table) {
+    attention_check_table(*table, CLATTN_F16);
+}
+
+void attention_table_in_bf16(void **table) {
+    attention_check_table(*table, CLATTN_BF16);
+}
+
+struct attention_case attention_shape(const char *name, int64_t batch, int64_t nq, int64_t nk, clattn_causal causal) {
+    return (struct attention_case){.name = name,
+                                   .batch = batch,
+                                   .heads = 4,
+                                   .kv_heads = 2,
+                                   .nq = nq,
+                                   .nk = nk,
+                                   .head_dim = 64,
+                                   .value_dim = 64,
+                                   .causal = causal};
+}

@@ -29,6 +29,18 @@ void attention_survive(const struct attention_data *data);
 void attention_check_case(const struct attention_case *c, clattn_dtype dtype);
 void attention_check_table(const struct attention_table *table, clattn_dtype dtype);
 
+/* The cases of a table as three cmocka tests, one a dtype. */
+#define ATTENTION_TABLE_TESTS(table)                                                       \
+    cmocka_unit_test_prestate(attention_table_in_fp32, (void *)(uintptr_t) & (table)),     \
+        cmocka_unit_test_prestate(attention_table_in_fp16, (void *)(uintptr_t) & (table)), \
+        cmocka_unit_test_prestate(attention_table_in_bf16, (void *)(uintptr_t) & (table))
+void attention_table_in_fp32(void **table);
+void attention_table_in_fp16(void **table);
+void attention_table_in_bf16(void **table);
+
+/* Four query heads on two kv heads, dims of 64: the shape whose programs most tests share. */
+struct attention_case attention_shape(const char *name, int64_t batch, int64_t nq, int64_t nk, clattn_causal causal);
+
 /* All variants that accept this problem, layouts included; returns how many. */
 size_t attention_variants(const struct attention_data *data, const char **names, size_t limit);
 /* The variants that accept this problem, layouts included: NULL past the last. Every one is a program to compile, so

@@ -7,33 +7,6 @@
 
 enum { D = 64 };
 
-static void published_numbers_in_fp32(void **state) {
-    (void)state;
-    attention_check_table(&bias_cases, CLATTN_F32);
-}
-
-static void published_numbers_in_fp16(void **state) {
-    (void)state;
-    attention_check_table(&bias_cases, CLATTN_F16);
-}
-
-static void published_numbers_in_bf16(void **state) {
-    (void)state;
-    attention_check_table(&bias_cases, CLATTN_BF16);
-}
-
-static struct attention_case shape_of(const char *name, int64_t batch, int64_t nq, int64_t nk, clattn_causal causal) {
-    return (struct attention_case){.name = name,
-                                   .batch = batch,
-                                   .heads = 4,
-                                   .kv_heads = 2,
-                                   .nq = nq,
-                                   .nk = nk,
-                                   .head_dim = D,
-                                   .value_dim = D,
-                                   .causal = causal};
-}
-
 static struct attention_data biased(const struct attention_case *shape, clattn_dtype dtype, clattn_dtype bias_dtype,
                                     const int64_t *dims) {
     struct attention_data data = attention_data_random(shape, dtype, 11);
@@ -51,7 +24,7 @@ static void biases_repeat_over_any_axis(void **state) {
     for (int t = 0; t < 3; t++)
         for (int wide = 0; wide < (t ? 2 : 1); wide++)
             for (int axes = 0; axes < 16; axes += t ? 5 : 1) {
-                const struct attention_case shape = shape_of("A16 bias", 2, nq, nk, CLATTN_CAUSAL_BOTTOM_RIGHT);
+                const struct attention_case shape = attention_shape("A16 bias", 2, nq, nk, CLATTN_CAUSAL_BOTTOM_RIGHT);
                 const int64_t dims[4] = {axes & 1 ? 2 : 1, axes & 2 ? 4 : 1, axes & 4 ? nq : 1, axes & 8 ? nk : 1};
                 struct attention_data data = biased(&shape, all_dtypes[t], wide ? CLATTN_F32 : all_dtypes[t], dims);
                 attention_check(&data);
@@ -68,7 +41,7 @@ static void biases_in_any_layout(void **state) {
                                           {0, {4 * nk, nk, 0, 1}}};
     (void)state;
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
-        const struct attention_case shape = shape_of("A17 bias", 2, nq, nk, CLATTN_CAUSAL_NONE);
+        const struct attention_case shape = attention_shape("A17 bias", 2, nq, nk, CLATTN_CAUSAL_NONE);
         struct attention_data dense = biased(&shape, CLATTN_F32, CLATTN_F32, dims);
         for (int64_t row = 0; row < 8 * nq && layouts[i].strides[2] == 0; row++)
             memcpy(dense.bias + row * nk, dense.bias + row / nq * nq * nk, (size_t)nk * sizeof(double));
@@ -106,7 +79,7 @@ static void slopes_count_from_the_diagonal(void **state) {
     (void)state;
     for (int t = 0; t < 3; t++)
         for (int kind = 0; kind < 6; kind++) {
-            struct attention_case shape = shape_of("A25 slopes", 2, kind == 5 ? 1 : 40, 150, causal_of(t, kind));
+            struct attention_case shape = attention_shape("A25 slopes", 2, kind == 5 ? 1 : 40, 150, causal_of(t, kind));
             shape.has_diagonal = kind == 3;
             shape.diagonal = 90;
             struct attention_data data = attention_data_random(&shape, all_dtypes[t], 12);
@@ -119,7 +92,7 @@ static void slopes_count_from_the_diagonal(void **state) {
 /* A26: heads 0..3 and 4..7 of 8 in calls of their own, each with its slopes. */
 static void slopes_of_a_slice_of_heads(void **state) {
     enum { N = 9, HALF = 4 };
-    struct attention_case shape = shape_of("A26 slopes", 1, N, N, CLATTN_CAUSAL_NONE);
+    struct attention_case shape = attention_shape("A26 slopes", 1, N, N, CLATTN_CAUSAL_NONE);
     shape.heads = shape.kv_heads = 2 * HALF;
     (void)state;
     struct attention_data all = attention_data_random(&shape, CLATTN_F32, 13);
@@ -170,7 +143,7 @@ static void caps_of_any_size(void **state) {
     (void)state;
     for (int t = 0; t < 3; t++)
         for (size_t i = 0; i < sizeof caps / sizeof caps[0]; i++) {
-            struct attention_case shape = shape_of("A22 caps", 1, 40, 150, causal_of(t, (int)i));
+            struct attention_case shape = attention_shape("A22 caps", 1, 40, 150, causal_of(t, (int)i));
             shape.with.softcap = caps[i];
             struct attention_data data = attention_data_random(&shape, all_dtypes[t], 14);
             attention_check(&data);
@@ -180,10 +153,12 @@ static void caps_of_any_size(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(published_numbers_in_fp32),  cmocka_unit_test(published_numbers_in_fp16),
-        cmocka_unit_test(published_numbers_in_bf16),  cmocka_unit_test(biases_repeat_over_any_axis),
-        cmocka_unit_test(biases_in_any_layout),       cmocka_unit_test(slopes_count_from_the_diagonal),
-        cmocka_unit_test(slopes_of_a_slice_of_heads), cmocka_unit_test(standard_slopes),
+        ATTENTION_TABLE_TESTS(bias_cases),
+        cmocka_unit_test(biases_repeat_over_any_axis),
+        cmocka_unit_test(biases_in_any_layout),
+        cmocka_unit_test(slopes_count_from_the_diagonal),
+        cmocka_unit_test(slopes_of_a_slice_of_heads),
+        cmocka_unit_test(standard_slopes),
         cmocka_unit_test(caps_of_any_size),
     };
     return support_main("attention bias", tests, sizeof tests / sizeof tests[0]);

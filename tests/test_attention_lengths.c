@@ -7,33 +7,6 @@
 
 enum { D = 64, SEQUENCES = 6 };
 
-static void published_numbers_in_fp32(void **state) {
-    (void)state;
-    attention_check_table(&length_cases, CLATTN_F32);
-}
-
-static void published_numbers_in_fp16(void **state) {
-    (void)state;
-    attention_check_table(&length_cases, CLATTN_F16);
-}
-
-static void published_numbers_in_bf16(void **state) {
-    (void)state;
-    attention_check_table(&length_cases, CLATTN_BF16);
-}
-
-static struct attention_case shape_of(const char *name, int64_t batch, int64_t nq, int64_t nk, clattn_causal causal) {
-    return (struct attention_case){.name = name,
-                                   .batch = batch,
-                                   .heads = 4,
-                                   .kv_heads = 2,
-                                   .nq = nq,
-                                   .nk = nk,
-                                   .head_dim = D,
-                                   .value_dim = D,
-                                   .causal = causal};
-}
-
 /* Around tile edges, empty ones among them. */
 static const double q_parts[SEQUENCES] = {9, 0, 65, 1, 40, 17}, k_parts[SEQUENCES] = {12, 5, 0, 130, 64, 33};
 
@@ -54,7 +27,7 @@ static void every_variant_takes_lengths(void **state) {
     (void)state;
     for (int t = 0; t < 3; t++)
         for (int which = 1; which < 4; which++) {
-            struct attention_case shape = shape_of("lengths", SEQUENCES, 70, 140, causal_of(t, which));
+            struct attention_case shape = attention_shape("lengths", SEQUENCES, 70, 140, causal_of(t, which));
             shape.with.q_lengths = which & 1 ? q_parts : NULL;
             shape.with.k_lengths = which & 2 ? k_parts : NULL;
             struct attention_data data = attention_data_random(&shape, all_dtypes[t], 4);
@@ -69,7 +42,7 @@ static void every_variant_takes_offsets(void **state) {
     for (int t = 0; t < 3; t++)
         for (int which = 1; which < 8; which++) {
             double q_offsets[SEQUENCES + 1], k_offsets[SEQUENCES + 1];
-            struct attention_case shape = shape_of("A40 offsets", SEQUENCES, 70, 140, causal_of(t, which));
+            struct attention_case shape = attention_shape("A40 offsets", SEQUENCES, 70, 140, causal_of(t, which));
             const int around = which & 4 ? 3 : 0;
             if (which % 4 == 0)
                 continue;
@@ -93,7 +66,7 @@ static void every_variant_takes_offsets(void **state) {
 static void padded_sequences_are_as_each_alone(void **state) {
     const double parts[SEQUENCES] = {9, 7, 8, 12, 8, 12};
     double offsets[SEQUENCES + 1];
-    struct attention_case shape = shape_of("A40 padded", SEQUENCES, 0, 0, CLATTN_CAUSAL_BOTTOM_RIGHT);
+    struct attention_case shape = attention_shape("A40 padded", SEQUENCES, 0, 0, CLATTN_CAUSAL_BOTTOM_RIGHT);
     shape.nq = shape.nk = lay_end_to_end(parts, 0, 4, offsets);
     shape.heads = shape.kv_heads = 1;
     shape.with =
@@ -107,7 +80,7 @@ static void padded_sequences_are_as_each_alone(void **state) {
             attention_compare(&together, &whole, variant, 128);
             for (int b = 0; b < SEQUENCES; b++) {
                 const int64_t n = (int64_t)parts[b], first = (int64_t)offsets[b];
-                struct attention_case part = shape_of("A40 alone", 1, n, n, CLATTN_CAUSAL_BOTTOM_RIGHT);
+                struct attention_case part = attention_shape("A40 alone", 1, n, n, CLATTN_CAUSAL_BOTTOM_RIGHT);
                 part.heads = part.kv_heads = 1;
                 struct attention_data alone = attention_data_random(&part, all_dtypes[t], 6);
                 memcpy(alone.q, together.q + first * D, (size_t)(n * D) * sizeof(double));
@@ -126,7 +99,7 @@ static void padded_sequences_are_as_each_alone(void **state) {
 /* A41: offsets of no sequence at all. Not a row is written. */
 static void no_sequences(void **state) {
     const double none[1] = {0};
-    struct attention_case shape = shape_of("A41 no sequences", 0, 5, 7, CLATTN_CAUSAL_NONE);
+    struct attention_case shape = attention_shape("A41 no sequences", 0, 5, 7, CLATTN_CAUSAL_NONE);
     shape.with.q_offsets = shape.with.k_offsets = none;
     (void)state;
     struct attention_data data = attention_data_random(&shape, CLATTN_F32, 4);
@@ -138,7 +111,7 @@ static void no_sequences(void **state) {
 static void sequences_are_cut_at_the_longest(void **state) {
     (void)state;
     for (int causal = 0; causal < 3; causal++) {
-        struct attention_case shape = shape_of("cut", 2, 50, 90, (clattn_causal)causal);
+        struct attention_case shape = attention_shape("cut", 2, 50, 90, (clattn_causal)causal);
         shape.with.max_q = 33;
         shape.with.max_k = 70;
         struct attention_data data = attention_data_random(&shape, CLATTN_F32, 7);
@@ -153,7 +126,7 @@ static void values_out_of_range_do_no_harm(void **state) {
     const double offsets[][3] = {{-5, 20, 30}, {0, 71, 140}, {30, 20, 10}, {INT32_MIN, INT32_MAX, 5}, {100, 200, 300}};
     (void)state;
     for (size_t i = 0; i < 3; i++) {
-        struct attention_case shape = shape_of("A34 lengths", 2, 70, 140, CLATTN_CAUSAL_BOTTOM_RIGHT);
+        struct attention_case shape = attention_shape("A34 lengths", 2, 70, 140, CLATTN_CAUSAL_BOTTOM_RIGHT);
         shape.with.q_lengths = shape.with.k_lengths = lengths[i];
         struct attention_data data = attention_data_random(&shape, CLATTN_F32, 8);
         attention_survive(&data);
@@ -161,7 +134,7 @@ static void values_out_of_range_do_no_harm(void **state) {
     }
     for (size_t i = 0; i < 5; i++)
         for (int which = 1; which < 4; which++) {
-            struct attention_case shape = shape_of("A34 offsets", 2, 70, 70, CLATTN_CAUSAL_BOTTOM_RIGHT);
+            struct attention_case shape = attention_shape("A34 offsets", 2, 70, 70, CLATTN_CAUSAL_BOTTOM_RIGHT);
             shape.with.q_offsets = which & 1 ? offsets[i] : NULL;
             shape.with.k_offsets = which & 2 ? offsets[(i + (size_t)which) % 5] : NULL;
             struct attention_data data = attention_data_random(&shape, CLATTN_F32, 8);
@@ -172,9 +145,7 @@ static void values_out_of_range_do_no_harm(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(published_numbers_in_fp32),
-        cmocka_unit_test(published_numbers_in_fp16),
-        cmocka_unit_test(published_numbers_in_bf16),
+        ATTENTION_TABLE_TESTS(length_cases),
         cmocka_unit_test(every_variant_takes_lengths),
         cmocka_unit_test(every_variant_takes_offsets),
         cmocka_unit_test(padded_sequences_are_as_each_alone),

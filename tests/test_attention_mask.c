@@ -7,33 +7,6 @@
 
 enum { D = 64 };
 
-static void published_numbers_in_fp32(void **state) {
-    (void)state;
-    attention_check_table(&mask_cases, CLATTN_F32);
-}
-
-static void published_numbers_in_fp16(void **state) {
-    (void)state;
-    attention_check_table(&mask_cases, CLATTN_F16);
-}
-
-static void published_numbers_in_bf16(void **state) {
-    (void)state;
-    attention_check_table(&mask_cases, CLATTN_BF16);
-}
-
-static struct attention_case shape_of(const char *name, int64_t batch, int64_t nq, int64_t nk, clattn_causal causal) {
-    return (struct attention_case){.name = name,
-                                   .batch = batch,
-                                   .heads = 4,
-                                   .kv_heads = 2,
-                                   .nq = nq,
-                                   .nk = nk,
-                                   .head_dim = D,
-                                   .value_dim = D,
-                                   .causal = causal};
-}
-
 static struct attention_data masked(const struct attention_case *shape, clattn_dtype dtype, const int64_t *dims,
                                     uint32_t seed) {
     struct attention_data data = attention_data_random(shape, dtype, seed);
@@ -51,7 +24,7 @@ static void masks_repeat_over_any_axis(void **state) {
         for (uint32_t axes = 0; axes < 16; axes += t ? 5 : 1) {
             /* With and without a limit are two programs: fp32 takes both. */
             const clattn_causal causal = axes % 3 && t == 0 ? CLATTN_CAUSAL_NONE : CLATTN_CAUSAL_BOTTOM_RIGHT;
-            const struct attention_case shape = shape_of("A16 mask", 2, nq, nk, causal);
+            const struct attention_case shape = attention_shape("A16 mask", 2, nq, nk, causal);
             const int64_t dims[4] = {axes & 1 ? 2 : 1, axes & 2 ? 4 : 1, axes & 4 ? nq : 1, axes & 8 ? nk : 1};
             struct attention_data data = masked(&shape, all_dtypes[t], dims, 20 + axes);
             attention_check(&data);
@@ -77,7 +50,7 @@ static void masks_in_any_layout(void **state) {
                                           {0, {nk, 2 * nk, 8 * nk, 1}},
                                           {1, {1, 2, 8 * nk, 8}},
                                           {0, {4 * nq * nk * 3, nq * nk * 3, nk * 3, 3}}};
-    const struct attention_case shape = shape_of("A17 mask", 2, nq, nk, CLATTN_CAUSAL_NONE);
+    const struct attention_case shape = attention_shape("A17 mask", 2, nq, nk, CLATTN_CAUSAL_NONE);
     (void)state;
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         struct attention_data dense = masked(&shape, CLATTN_F32, dims, 5), other = masked(&shape, CLATTN_F32, dims, 5);
@@ -92,7 +65,7 @@ static void masks_in_any_layout(void **state) {
 static void a_query_stride_of_0_repeats_the_row(void **state) {
     const int64_t nq = 33, nk = 101, full[4] = {1, 1, nq, nk}, one[4] = {1, 1, 1, nk};
     const struct test_layout repeated = {0, {nk, nk, 0, 1}};
-    const struct attention_case shape = shape_of("A49 mask", 1, nq, nk, CLATTN_CAUSAL_NONE);
+    const struct attention_case shape = attention_shape("A49 mask", 1, nq, nk, CLATTN_CAUSAL_NONE);
     (void)state;
     struct attention_data copied = masked(&shape, CLATTN_F32, full, 7), strided = masked(&shape, CLATTN_F32, full, 7);
     struct attention_data single = masked(&shape, CLATTN_F32, one, 7);
@@ -112,7 +85,7 @@ static void a_query_stride_of_0_repeats_the_row(void **state) {
 static void a_key_spoils_only_rows_that_see_it(void **state) {
     enum { N = 40, KEY = 21 };
     const int64_t dims[4] = {1, 1, N, N};
-    struct attention_case shape = shape_of("a masked key", 1, N, N, CLATTN_CAUSAL_NONE);
+    struct attention_case shape = attention_shape("a masked key", 1, N, N, CLATTN_CAUSAL_NONE);
     shape.heads = shape.kv_heads = 1;
     (void)state;
     for (int t = 0; t < 3; t++)
@@ -139,9 +112,7 @@ static void a_key_spoils_only_rows_that_see_it(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(published_numbers_in_fp32),
-        cmocka_unit_test(published_numbers_in_fp16),
-        cmocka_unit_test(published_numbers_in_bf16),
+        ATTENTION_TABLE_TESTS(mask_cases),
         cmocka_unit_test(masks_repeat_over_any_axis),
         cmocka_unit_test(masks_in_any_layout),
         cmocka_unit_test(a_query_stride_of_0_repeats_the_row),

@@ -7,37 +7,10 @@
 
 enum { D = 64, PAGE = 16, ENTRIES = 4, POOL = 10 };
 
-static void published_numbers_in_fp32(void **state) {
-    (void)state;
-    attention_check_table(&paged_cases, CLATTN_F32);
-}
-
-static void published_numbers_in_fp16(void **state) {
-    (void)state;
-    attention_check_table(&paged_cases, CLATTN_F16);
-}
-
-static void published_numbers_in_bf16(void **state) {
-    (void)state;
-    attention_check_table(&paged_cases, CLATTN_BF16);
-}
-
-static struct attention_case shape_of(const char *name, int64_t batch, int64_t nq, int64_t nk, clattn_causal causal) {
-    return (struct attention_case){.name = name,
-                                   .batch = batch,
-                                   .heads = 4,
-                                   .kv_heads = 2,
-                                   .nq = nq,
-                                   .nk = nk,
-                                   .head_dim = D,
-                                   .value_dim = D,
-                                   .causal = causal};
-}
-
 static const double table[2 * ENTRIES] = {5, 4, 3, 2, 5, 9, 3, 0}, lengths[2] = {64, 50};
 
 static struct attention_data paged(const char *name, clattn_dtype dtype, int64_t nq, clattn_causal causal) {
-    struct attention_case shape = shape_of(name, 2, nq, PAGE, causal);
+    struct attention_case shape = attention_shape(name, 2, nq, PAGE, causal);
     shape.with =
         (struct case_modifiers){.page_table = table, .max_pages = ENTRIES, .pages = POOL, .k_lengths = lengths};
     return attention_data_random(&shape, dtype, 3);
@@ -45,7 +18,7 @@ static struct attention_data paged(const char *name, clattn_dtype dtype, int64_t
 
 /* The same keys without pages. */
 static struct attention_data contiguous(const struct attention_data *from, clattn_causal causal) {
-    struct attention_case shape = shape_of("A33 contiguous", 2, from->problem.nq, ENTRIES * PAGE, causal);
+    struct attention_case shape = attention_shape("A33 contiguous", 2, from->problem.nq, ENTRIES * PAGE, causal);
     shape.with.k_lengths = lengths;
     struct attention_data to = attention_data_random(&shape, from->dtype, 3);
     memcpy(to.q, from->q, (size_t)reference_count(&to.settings.q) * sizeof(double));
@@ -85,7 +58,7 @@ static void pages_are_as_contiguous_keys(void **state) {
 static void a_reused_table_has_stale_rows(void **state) {
     const double stale[4 * ENTRIES] = {1, -1, 7, 99, 8, 2, -7, 2147483647};
     const double short_lengths[2] = {9, 20};
-    struct attention_case shape = shape_of("A33 stale rows", 2, 3, PAGE, CLATTN_CAUSAL_NONE);
+    struct attention_case shape = attention_shape("A33 stale rows", 2, 3, PAGE, CLATTN_CAUSAL_NONE);
     const struct test_layout rows_apart = {2 * ENTRIES, {2 * ENTRIES, 1}};
     shape.with =
         (struct case_modifiers){.page_table = stale, .max_pages = ENTRIES, .pages = POOL, .k_lengths = short_lengths};
@@ -115,7 +88,7 @@ static void pages_of_any_size(void **state) {
     const int64_t sizes[] = {1, 3, 7, 16, 64, 100, 256};
     (void)state;
     for (size_t n = 0; n < sizeof sizes / sizeof sizes[0]; n++) {
-        struct attention_case shape = shape_of("page sizes", 2, 20, sizes[n], CLATTN_CAUSAL_BOTTOM_RIGHT);
+        struct attention_case shape = attention_shape("page sizes", 2, 20, sizes[n], CLATTN_CAUSAL_BOTTOM_RIGHT);
         const double any[2 * ENTRIES] = {6, 0, 3, 1, 2, 2, 5, 4};
         shape.with = (struct case_modifiers){.page_table = any, .max_pages = ENTRIES, .pages = 7};
         struct attention_data data = attention_data_random(&shape, CLATTN_F32, 5);
@@ -129,7 +102,7 @@ static void offsets_of_queries_with_pages(void **state) {
     const double offsets[3] = {0, 1, 30}, q_lengths[2] = {1, 25};
     (void)state;
     for (int t = 0; t < 3; t++) {
-        struct attention_case shape = shape_of("offsets and pages", 2, 33, PAGE, CLATTN_CAUSAL_BOTTOM_RIGHT);
+        struct attention_case shape = attention_shape("offsets and pages", 2, 33, PAGE, CLATTN_CAUSAL_BOTTOM_RIGHT);
         shape.with = (struct case_modifiers){.page_table = table,
                                              .max_pages = ENTRIES,
                                              .pages = POOL,
@@ -149,7 +122,7 @@ static void pages_out_of_range_do_no_harm(void **state) {
     (void)state;
     for (int i = 0; i < 2; i++)
         for (int with_lengths = 0; with_lengths < 2; with_lengths++) {
-            struct attention_case shape = shape_of("A34 pages", 2, 7, PAGE, CLATTN_CAUSAL_NONE);
+            struct attention_case shape = attention_shape("A34 pages", 2, 7, PAGE, CLATTN_CAUSAL_NONE);
             shape.with = (struct case_modifiers){
                 .page_table = ids[i], .max_pages = ENTRIES, .pages = POOL, .k_lengths = with_lengths ? too_long : NULL};
             struct attention_data data = attention_data_random(&shape, CLATTN_F32, 7);
@@ -160,9 +133,7 @@ static void pages_out_of_range_do_no_harm(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(published_numbers_in_fp32),
-        cmocka_unit_test(published_numbers_in_fp16),
-        cmocka_unit_test(published_numbers_in_bf16),
+        ATTENTION_TABLE_TESTS(paged_cases),
         cmocka_unit_test(pages_are_as_contiguous_keys),
         cmocka_unit_test(a_reused_table_has_stale_rows),
         cmocka_unit_test(pages_in_any_layout),

@@ -7,33 +7,6 @@
 
 enum { D = 64 };
 
-static void published_numbers_in_fp32(void **state) {
-    (void)state;
-    attention_check_table(&sink_cases, CLATTN_F32);
-}
-
-static void published_numbers_in_fp16(void **state) {
-    (void)state;
-    attention_check_table(&sink_cases, CLATTN_F16);
-}
-
-static void published_numbers_in_bf16(void **state) {
-    (void)state;
-    attention_check_table(&sink_cases, CLATTN_BF16);
-}
-
-static struct attention_case shape_of(const char *name, int64_t batch, int64_t nq, int64_t nk, clattn_causal causal) {
-    return (struct attention_case){.name = name,
-                                   .batch = batch,
-                                   .heads = 4,
-                                   .kv_heads = 2,
-                                   .nq = nq,
-                                   .nk = nk,
-                                   .head_dim = D,
-                                   .value_dim = D,
-                                   .causal = causal};
-}
-
 static const double logits[8] = {0.5, -2, 4, -(double)INFINITY, 1, 2, 3, 30};
 
 static void every_variant_counts_the_sink_once(void **state) {
@@ -42,7 +15,7 @@ static void every_variant_counts_the_sink_once(void **state) {
     for (int t = 0; t < 3; t++)
         for (size_t i = 0; i < 4; i++) {
             struct attention_case shape =
-                shape_of("A27 sinks", 2, lengths[i][0], lengths[i][1], (clattn_causal)(t == 0 ? i % 3 : 1));
+                attention_shape("A27 sinks", 2, lengths[i][0], lengths[i][1], (clattn_causal)(t == 0 ? i % 3 : 1));
             shape.with.sinks = logits;
             struct attention_data data = attention_data_random(&shape, all_dtypes[t], i + 1);
             attention_check(&data);
@@ -53,7 +26,7 @@ static void every_variant_counts_the_sink_once(void **state) {
 /* A26: heads 0..3 and 4..7 of 8 in calls of their own, each with its sinks. */
 static void sinks_of_a_slice_of_heads(void **state) {
     enum { N = 9, HALF = 4 };
-    struct attention_case shape = shape_of("A26 sinks", 1, N, N, CLATTN_CAUSAL_NONE);
+    struct attention_case shape = attention_shape("A26 sinks", 1, N, N, CLATTN_CAUSAL_NONE);
     shape.heads = shape.kv_heads = 2 * HALF;
     shape.with.sinks = logits;
     (void)state;
@@ -84,7 +57,7 @@ static void sinks_of_a_slice_of_heads(void **state) {
 /* Past a length, by a mask and by the causal corner; the sink is all that is left, or nothing is. */
 static void rows_without_keys_keep_their_sink(void **state) {
     const double q_lengths[2] = {20, 9}, k_lengths[2] = {5, 0};
-    struct attention_case shape = shape_of("sinks alone", 2, 30, 40, CLATTN_CAUSAL_BOTTOM_RIGHT);
+    struct attention_case shape = attention_shape("sinks alone", 2, 30, 40, CLATTN_CAUSAL_BOTTOM_RIGHT);
     shape.with = (struct case_modifiers){.sinks = logits, .q_lengths = q_lengths, .k_lengths = k_lengths};
     (void)state;
     for (int t = 0; t < 3; t++) {
@@ -96,9 +69,10 @@ static void rows_without_keys_keep_their_sink(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(published_numbers_in_fp32), cmocka_unit_test(published_numbers_in_fp16),
-        cmocka_unit_test(published_numbers_in_bf16), cmocka_unit_test(every_variant_counts_the_sink_once),
-        cmocka_unit_test(sinks_of_a_slice_of_heads), cmocka_unit_test(rows_without_keys_keep_their_sink),
+        ATTENTION_TABLE_TESTS(sink_cases),
+        cmocka_unit_test(every_variant_counts_the_sink_once),
+        cmocka_unit_test(sinks_of_a_slice_of_heads),
+        cmocka_unit_test(rows_without_keys_keep_their_sink),
     };
     return support_main("attention sinks", tests, sizeof tests / sizeof tests[0]);
 }

@@ -7,33 +7,6 @@
 
 enum { D = 64 };
 
-static void published_numbers_in_fp32(void **state) {
-    (void)state;
-    attention_check_table(&window_cases, CLATTN_F32);
-}
-
-static void published_numbers_in_fp16(void **state) {
-    (void)state;
-    attention_check_table(&window_cases, CLATTN_F16);
-}
-
-static void published_numbers_in_bf16(void **state) {
-    (void)state;
-    attention_check_table(&window_cases, CLATTN_BF16);
-}
-
-static struct attention_case shape_of(const char *name, int64_t batch, int64_t nq, int64_t nk, clattn_causal causal) {
-    return (struct attention_case){.name = name,
-                                   .batch = batch,
-                                   .heads = 4,
-                                   .kv_heads = 2,
-                                   .nq = nq,
-                                   .nk = nk,
-                                   .head_dim = D,
-                                   .value_dim = D,
-                                   .causal = causal};
-}
-
 static void set_window(struct attention_data *data, int64_t left, int64_t right) {
     data->settings.window_left = left;
     data->settings.window_right = right;
@@ -44,7 +17,7 @@ static void set_window(struct attention_data *data, int64_t left, int64_t right)
 static void windows_give_means(void **state) {
     enum { N = 300 };
     const int64_t lefts[] = {0, 1, 31, 32, 33, 63, 64, 127, 128, 298, 299, 300, 1000};
-    struct attention_case shape = shape_of("A15", 1, N, N, CLATTN_CAUSAL_BOTTOM_RIGHT);
+    struct attention_case shape = attention_shape("A15", 1, N, N, CLATTN_CAUSAL_BOTTOM_RIGHT);
     shape.heads = shape.kv_heads = 1;
     shape.q = fill_zero, shape.k = fill_u2, shape.v = fill_row;
     (void)state;
@@ -74,7 +47,7 @@ static void windows_of_any_size(void **state) {
     for (int t = 0; t < 3; t++)
         for (int causal = 0; causal < 3; causal++)
             for (size_t w = 0; w < sizeof windows / sizeof windows[0]; w += t ? 4 : 1) {
-                const struct attention_case shape = shape_of("windows", 1, 70, 150, (clattn_causal)causal);
+                const struct attention_case shape = attention_shape("windows", 1, 70, 150, (clattn_causal)causal);
                 struct attention_data data = attention_data_random(&shape, all_dtypes[t], w + 1);
                 set_window(&data, windows[w][0], windows[w][1]);
                 attention_check(&data);
@@ -89,7 +62,7 @@ static void windows_from_any_diagonal(void **state) {
     (void)state;
     for (int causal = 0; causal < 2; causal++)
         for (size_t i = 0; i < sizeof diagonals / sizeof diagonals[0]; i++) {
-            struct attention_case shape = shape_of("windows from a diagonal", 1, 70, 150, (clattn_causal)causal);
+            struct attention_case shape = attention_shape("windows from a diagonal", 1, 70, 150, (clattn_causal)causal);
             shape.has_diagonal = 1;
             shape.diagonal = diagonals[i];
             struct attention_data data = attention_data_random(&shape, CLATTN_F32, i + 1);
@@ -102,7 +75,7 @@ static void windows_from_any_diagonal(void **state) {
 /* What no window holds may be NaN or infinity; a key that only some rows see spoils them alone. */
 static void a_key_outside_the_window_has_no_influence(void **state) {
     enum { N = 60, KEY = 30, LEFT = 7, RIGHT = 3 };
-    struct attention_case shape = shape_of("outside the window", 1, N, N, CLATTN_CAUSAL_NONE);
+    struct attention_case shape = attention_shape("outside the window", 1, N, N, CLATTN_CAUSAL_NONE);
     shape.heads = shape.kv_heads = 1;
     (void)state;
     for (int t = 0; t < 3; t++) {
@@ -127,9 +100,7 @@ static void a_key_outside_the_window_has_no_influence(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(published_numbers_in_fp32),
-        cmocka_unit_test(published_numbers_in_fp16),
-        cmocka_unit_test(published_numbers_in_bf16),
+        ATTENTION_TABLE_TESTS(window_cases),
         cmocka_unit_test(windows_give_means),
         cmocka_unit_test(windows_of_any_size),
         cmocka_unit_test(windows_from_any_diagonal),
