@@ -300,6 +300,35 @@ static void bad_arguments(void **state) {
     test_release(&w);
 }
 
+/* PoCL gives wrong rows now and then where work-items share them; elsewhere they may be asked for. */
+static void shared_rows_are_refused_on_pocl(void **state) {
+    (void)state;
+    clattn_device_info info = {.size = sizeof info};
+    struct norm_problem problem = norm_of(CLATTN_RMS_NORM, 3, 70);
+    const int64_t dims[] = {3, 70};
+    struct test_tensor x = test_input(CLATTN_F32, 2, dims, problem.x, NULL, 0);
+    struct test_tensor y = test_output(CLATTN_F32, 2, dims, NULL);
+    clattn_launch launch;
+    clattn_norm_op op;
+    clattn_norm_init(&op);
+    op.x = x.view;
+    op.y = y.view;
+    clattn_launch_init(&launch, device.queue);
+    launch.variant = "online";
+    launch.parameters = "team=2,group=2";
+    CHECK(clattn_context_info(device.clattn, &info));
+    const clattn_status status = clattn_supported(device.clattn, &op.head, &launch);
+    if (strstr(info.platform, "Portable Computing Language") != NULL && strcmp(info.architecture, "cpu") == 0) {
+        assert_int_equal(status, CLATTN_UNSUPPORTED);
+        assert_non_null(strstr(clattn_last_error(), "team = 2"));
+    } else {
+        assert_int_equal(status, CLATTN_SUCCESS);
+    }
+    test_release(&x);
+    test_release(&y);
+    norm_free(&problem);
+}
+
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_norms_by_every_way),
@@ -316,6 +345,7 @@ int main(void) {
         cmocka_unit_test(rounds_to_nearest_even),
         cmocka_unit_test(nan_spoils_its_row_alone),
         cmocka_unit_test(bad_arguments),
+        cmocka_unit_test(shared_rows_are_refused_on_pocl),
     };
     return support_main("norms", tests, sizeof tests / sizeof tests[0]);
 }
