@@ -3,6 +3,7 @@
 #include "attention_modifiers.h"
 #include "context.h"
 #include "operation.h"
+#include "quantization.h"
 #include "status.h"
 #include "tensor.h"
 
@@ -64,8 +65,8 @@ static clattn_status check_tensors(clattn_context *context, const clattn_attenti
     const unsigned any = 1u << CLATTN_F32 | 1u << CLATTN_F16 | 1u << CLATTN_BF16;
     FORWARD(check_one(context, "q", &op->q, CHECK_INPUT, any));
     const unsigned same = 1u << op->q.dtype;
-    FORWARD(check_one(context, "k", &op->k, CHECK_INPUT, same));
-    FORWARD(check_one(context, "v", &op->v, CHECK_INPUT, same));
+    FORWARD(check_one(context, "k", &op->k, CHECK_INPUT, same | QUANTIZATION_DTYPES));
+    FORWARD(check_one(context, "v", &op->v, CHECK_INPUT, same | QUANTIZATION_DTYPES));
     FORWARD(check_one(context, "o", &op->o, CHECK_OUTPUT, same | 1u << CLATTN_F32));
     return CLATTN_SUCCESS;
 }
@@ -86,6 +87,12 @@ static clattn_status check_shapes(const clattn_attention_op *op) {
     return check_dim("o", &op->o, COLUMN, v[COLUMN], "v's head dim");
 }
 
+static clattn_status check_quantization(clattn_context *context, const clattn_attention_op *op) {
+    const struct quantized k = {"k", &op->k, &op->k_quantization}, v = {"v", &op->v, &op->v_quantization};
+    FORWARD(quantization_check(context, &k, CHECK_INPUT));
+    return quantization_check(context, &v, CHECK_INPUT);
+}
+
 static clattn_status check_limits(const clattn_attention_op *op) {
     const int64_t head_dim = op->q.dims[COLUMN], value_dim = op->v.dims[COLUMN];
     RETURN_IF(head_dim > MAX_HEAD_DIM, CLATTN_UNSUPPORTED, "q: head dim %" PRId64 " is above %d", head_dim,
@@ -104,11 +111,13 @@ static clattn_status check_limits(const clattn_attention_op *op) {
 }
 
 static clattn_status check_overlap(const clattn_attention_op *op) {
+    const clattn_tensor k = quantization_extent(&op->k, &op->k_quantization);
+    const clattn_tensor v = quantization_extent(&op->v, &op->v_quantization);
     const struct check_named tensors[] = {{"lse", &op->lse},
                                           {"o", &op->o},
                                           {"q", &op->q},
-                                          {"k", &op->k},
-                                          {"v", &op->v},
+                                          {"k", &k},
+                                          {"v", &v},
                                           {"mask", &op->mask},
                                           {"bias", &op->bias},
                                           {"alibi", &op->alibi},
@@ -117,7 +126,11 @@ static clattn_status check_overlap(const clattn_attention_op *op) {
                                           {"k_lengths", &op->k_lengths},
                                           {"q_offsets", &op->q_offsets},
                                           {"k_offsets", &op->k_offsets},
-                                          {"page_table", &op->page_table}};
+                                          {"page_table", &op->page_table},
+                                          {"k_quantization.scales", &op->k_quantization.scales},
+                                          {"k_quantization.zeros", &op->k_quantization.zeros},
+                                          {"v_quantization.scales", &op->v_quantization.scales},
+                                          {"v_quantization.zeros", &op->v_quantization.zeros}};
     return check_all_disjoint(tensors, 2, sizeof tensors / sizeof *tensors);
 }
 
@@ -137,8 +150,11 @@ static void describe_problem(const clattn_attention_op *op, struct problem *prob
     problem->modifiers = attention_modifiers_of(op);
     problem->bias_dtype = tensor_is_present(&op->bias) ? op->bias.dtype : (clattn_dtype)0;
     problem->writes_lse = tensor_is_present(&op->lse);
-    problem->aligned =
-        check_aligned(&op->q, ROW_ALIGN) && check_aligned(&op->k, ROW_ALIGN) && check_aligned(&op->v, ROW_ALIGN);
+    problem->k_stored = quantization_stored(&op->k, &op->k_quantization);
+    problem->v_stored = quantization_stored(&op->v, &op->v_quantization);
+    problem->aligned = check_aligned(&op->q, ROW_ALIGN) &&
+                       (quantization_is_of(&op->k) || check_aligned(&op->k, ROW_ALIGN)) &&
+                       (quantization_is_of(&op->v) || check_aligned(&op->v, ROW_ALIGN));
     attention_pipelined_survey(op, problem);
 }
 
@@ -148,11 +164,14 @@ static clattn_status check(clattn_context *context, const clattn_op *head, struc
     FORWARD(check_tensors(context, op));
     FORWARD(attention_modifiers_check_sequences(context, op));
     FORWARD(check_shapes(op));
+    FORWARD(check_quantization(context, op));
     FORWARD(check_lse(context, op));
     FORWARD(attention_modifiers_check(context, op));
     FORWARD(check_limits(op));
     FORWARD(check_overlap(op));
     describe_problem(op, problem);
+    RETURN_IF(problem->k_stored.dtype != 0 || problem->v_stored.dtype != 0, CLATTN_UNSUPPORTED,
+              "k, v: attention does not read codes yet");
     *empty = problem->batch == 0 || problem->heads == 0 || problem->q_rows == 0 ||
              (problem->value_dim == 0 && !problem->writes_lse);
     return CLATTN_SUCCESS;

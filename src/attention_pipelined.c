@@ -5,6 +5,7 @@
 #include "context.h"
 #include "launch.h"
 #include "pipeline_size.h"
+#include "quantization.h"
 #include "status.h"
 #include "tile_fit.h"
 
@@ -44,6 +45,8 @@ enum { BATCH, HEAD, ROW, COLUMN };
 /* Strides of single dims are never stepped by. */
 static bool is_copyable(const clattn_tensor *tensor) {
     const int64_t element = (int64_t)clattn_dtype_size(tensor->dtype);
+    if (quantization_is_of(tensor))
+        return false;
     for (int dim = BATCH; dim <= ROW; dim++)
         if (tensor->dims[dim] > 1 && (tensor->strides[dim] <= 0 || tensor->strides[dim] >= COPY_STRIDE / element))
             return false;

@@ -13,9 +13,11 @@
 /* ---- one tensor -------------------------------------------------------------------------------------------------- */
 
 static clattn_status check_known_dtype(const char *name, const clattn_tensor *tensor) {
-    RETURN_IF(clattn_dtype_size(tensor->dtype) == 0, CLATTN_INVALID_ARGUMENT,
-              "%s: dtype %d is unknown; known are f32 (%d), f16 (%d), bf16 (%d), u8 (%d), i32 (%d)", name,
-              (int)tensor->dtype, CLATTN_F32, CLATTN_F16, CLATTN_BF16, CLATTN_U8, CLATTN_I32);
+    RETURN_IF(tensor_dtype_bits(tensor->dtype) == 0, CLATTN_INVALID_ARGUMENT,
+              "%s: dtype %d is unknown; known are f32 (%d), f16 (%d), bf16 (%d), u8 (%d), i32 (%d), i8 (%d), i4 (%d), "
+              "f8_e4m3 (%d)",
+              name, (int)tensor->dtype, CLATTN_F32, CLATTN_F16, CLATTN_BF16, CLATTN_U8, CLATTN_I32, CLATTN_I8,
+              CLATTN_I4, CLATTN_F8_E4M3);
     return CLATTN_SUCCESS;
 }
 
@@ -105,11 +107,11 @@ clattn_status check_dim(const char *name, const clattn_tensor *tensor, int dim, 
 }
 
 clattn_status check_dtype(const char *name, const clattn_tensor *tensor, unsigned allowed) {
-    char names[32] = "";
+    char names[64] = "";
     FORWARD(check_known_dtype(name, tensor));
     if ((allowed & (1u << (unsigned)tensor->dtype)) != 0)
         return CLATTN_SUCCESS;
-    for (int dtype = CLATTN_F32; dtype <= CLATTN_I32; dtype++)
+    for (int dtype = CLATTN_F32; dtype <= CLATTN_F8_E4M3; dtype++)
         if ((allowed & (1u << dtype)) != 0)
             snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", names[0] != '\0' ? " or " : "",
                      tensor_dtype_name((clattn_dtype)dtype));

@@ -23,7 +23,7 @@ struct check_named {
     const char *name;
     const clattn_tensor *tensor;
 };
-#define CHECK_MOST_NAMED 16
+#define CHECK_MOST_NAMED 20
 
 /* Refuses outputs that cannot be proven disjoint from each other and from the inputs: tensors[0 .. outputs - 1] are
  * written, the others up to count (at most CHECK_MOST_NAMED) are read. Decided on the parent buffers; disjoint element

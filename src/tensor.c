@@ -11,9 +11,17 @@ size_t clattn_dtype_size(clattn_dtype dtype) {
     case CLATTN_BF16:
         return 2;
     case CLATTN_U8:
+    case CLATTN_I8:
+    case CLATTN_F8_E4M3:
         return 1;
+    case CLATTN_I4:
+        return 0;
     }
     return 0;
+}
+
+int64_t tensor_dtype_bits(clattn_dtype dtype) {
+    return dtype == CLATTN_I4 ? 4 : 8 * (int64_t)clattn_dtype_size(dtype);
 }
 
 const char *tensor_dtype_name(clattn_dtype dtype) {
@@ -28,6 +36,12 @@ const char *tensor_dtype_name(clattn_dtype dtype) {
         return "u8";
     case CLATTN_I32:
         return "i32";
+    case CLATTN_I8:
+        return "i8";
+    case CLATTN_I4:
+        return "i4";
+    case CLATTN_F8_E4M3:
+        return "f8_e4m3";
     }
     return "unknown";
 }
@@ -72,6 +86,11 @@ bool tensor_end_in_bytes(const clattn_tensor *tensor, int64_t *end) {
         if (__builtin_mul_overflow(tensor->dims[i] - 1, tensor->strides[i], &step) ||
             __builtin_add_overflow(last, step, &last))
             return false;
-    return !__builtin_add_overflow(last, 1, &last) &&
-           !__builtin_mul_overflow(last, (int64_t)clattn_dtype_size(tensor->dtype), end);
+    if (__builtin_add_overflow(last, 1, &last))
+        return false;
+    if (tensor->dtype == CLATTN_I4) {
+        *end = last / 2 + last % 2;
+        return true;
+    }
+    return !__builtin_mul_overflow(last, (int64_t)clattn_dtype_size(tensor->dtype), end);
 }

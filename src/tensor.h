@@ -5,8 +5,10 @@
 #include <clattn/clattn.h>
 #include <stdbool.h>
 
-/* "f32", "f16", "bf16"; "unknown" for any other value. */
+/* "f32", "f16", "bf16" and so on; "unknown" for any other value. */
 const char *tensor_dtype_name(clattn_dtype dtype);
+/* Bits of one element; 0 for an unknown dtype. */
+int64_t tensor_dtype_bits(clattn_dtype dtype);
 
 bool tensor_is_present(const clattn_tensor *tensor);
 /* A dim is 0. */

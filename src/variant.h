@@ -17,6 +17,15 @@ enum modifier {
     MODIFIER_SINKS = 1 << 7
 };
 
+/* How a row of keys or values is stored where it is no row of elements of q's dtype; see clattn_quantization. All are
+ * constants of a program. */
+struct stored {
+    int32_t dtype; /* of clattn_dtype; 0: elements */
+    int32_t block; /* elements that share a scale; 0: all of a head do */
+    int32_t nibbles, zeros;
+    int32_t alignment; /* bytes, a power of two up to 8, at whose multiples blocks start */
+};
+
 /* What the choice may depend on, put together by a front-end from a checked operation. Members that an operation does
  * not have are 0. */
 struct problem {
@@ -28,7 +37,8 @@ struct problem {
     bool causal, windowed, writes_lse;
     unsigned modifiers;      /* of enum modifier */
     clattn_dtype bias_dtype; /* where MODIFIER_BIAS */
-    int64_t q_rows;          /* of the tensor q, in all; batch counts sequences and nq is the longest's length */
+    struct stored k_stored, v_stored;
+    int64_t q_rows; /* of the tensor q, in all; batch counts sequences and nq is the longest's length */
     bool positive_scale;
     /* every row of every tensor starts at a multiple of 16 bytes */
     bool aligned;

@@ -83,7 +83,7 @@ static void shape_faults_are_named(void **state) {
     REFUSED(tensor.memory.kind = (clattn_memory_kind)2, "q: memory kind 2");
     REFUSED(tensor.memory.kind = (clattn_memory_kind)-1, "q: memory kind -1");
     REFUSED(tensor.dtype = (clattn_dtype)0, "q: dtype 0");
-    REFUSED(tensor.dtype = (clattn_dtype)6, "q: dtype 6");
+    REFUSED(tensor.dtype = (clattn_dtype)9, "q: dtype 9");
     REFUSED(tensor.rank = 0, "q: rank 0");
     REFUSED(tensor.rank = 5, "q: rank 5");
     REFUSED(tensor.rank = -1, "q: rank -1");

@@ -12,6 +12,12 @@ static void dtypes_have_sizes(void **state) {
     assert_int_equal(clattn_dtype_size(CLATTN_F32), 4);
     assert_int_equal(clattn_dtype_size(CLATTN_F16), 2);
     assert_int_equal(clattn_dtype_size(CLATTN_BF16), 2);
+    assert_int_equal(clattn_dtype_size(CLATTN_I8), 1);
+    assert_int_equal(clattn_dtype_size(CLATTN_F8_E4M3), 1);
+    assert_int_equal(clattn_dtype_size(CLATTN_I4), 0);
+    assert_int_equal(tensor_dtype_bits(CLATTN_I4), 4);
+    assert_int_equal(tensor_dtype_bits(CLATTN_BF16), 16);
+    assert_int_equal(tensor_dtype_bits((clattn_dtype)9), 0);
     assert_int_equal(clattn_dtype_size((clattn_dtype)0), 0);
     assert_int_equal(clattn_dtype_size((clattn_dtype)99), 0);
 }
@@ -21,6 +27,9 @@ static void dtypes_have_names(void **state) {
     assert_string_equal(tensor_dtype_name(CLATTN_F32), "f32");
     assert_string_equal(tensor_dtype_name(CLATTN_F16), "f16");
     assert_string_equal(tensor_dtype_name(CLATTN_BF16), "bf16");
+    assert_string_equal(tensor_dtype_name(CLATTN_I8), "i8");
+    assert_string_equal(tensor_dtype_name(CLATTN_I4), "i4");
+    assert_string_equal(tensor_dtype_name(CLATTN_F8_E4M3), "f8_e4m3");
     assert_string_equal(tensor_dtype_name((clattn_dtype)0), "unknown");
 }
 

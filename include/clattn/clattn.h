@@ -106,8 +106,11 @@ typedef enum clattn_dtype {
     CLATTN_F32 = 1,
     CLATTN_F16 = 2,
     CLATTN_BF16 = 3,
-    CLATTN_U8 = 4, /* masks */
-    CLATTN_I32 = 5 /* lengths, offsets, page tables */
+    CLATTN_U8 = 4,     /* masks */
+    CLATTN_I32 = 5,    /* lengths, offsets, page tables */
+    CLATTN_I8 = 6,     /* codes of a quantised cache, as the next two: see clattn_quantization */
+    CLATTN_I4 = 7,     /* two codes a byte, the low nibble first; dims, strides and offsets count codes */
+    CLATTN_F8_E4M3 = 8 /* OCP fp8: up to 448, no infinities, NaN is 0x7f and 0xff */
 } clattn_dtype;
 
 typedef enum clattn_memory_kind {
@@ -137,7 +140,7 @@ typedef struct clattn_tensor {
 /* A dense row-major view at offset 0 of a buffer; rank is clamped to 1..CLATTN_MAX_RANK. */
 CLATTN_API clattn_tensor clattn_tensor_dense(cl_mem buffer, clattn_dtype dtype, int32_t rank, const int64_t *dims);
 
-/* Bytes of one element; 0 for an unknown dtype. */
+/* Bytes of one element; 0 for CLATTN_I4, which has half a byte, and for an unknown dtype. */
 CLATTN_API size_t clattn_dtype_size(clattn_dtype dtype);
 
 /* ---- launching --------------------------------------------------------------------------------------------------- */
@@ -192,6 +195,33 @@ CLATTN_API clattn_status clattn_workspace_size(clattn_context *context, const cl
 /* Builds what the call would build on first use, except what CLBlast compiles by itself at its first product. */
 CLATTN_API clattn_status clattn_prepare(clattn_context *context, const clattn_op *op, const clattn_launch *launch);
 
+/* ---- quantised keys and values ------------------------------------------------------------------------------------ */
+
+typedef enum clattn_nibbles {
+    CLATTN_NIBBLES_PAIRS = 0, /* elements 2i and 2i + 1 of a row lie in byte i */
+    CLATTN_NIBBLES_HALVES = 1 /* byte i of a block holds its elements i and block / 2 + i (ggml's q4_0) */
+} clattn_nibbles;
+
+/* How a tensor of codes becomes values, in fp32 and then rounded to the dtype of the queries:
+ *
+ *   CLATTN_I8, CLATTN_I4   scale * (code - zero), scale and zero being those of a block of a row
+ *   CLATTN_F8_E4M3         scale[kv head] * code
+ *
+ * so that attention gives the very bits that it gives for a cache of that dtype which holds these values: one more
+ * rounding than exact values would have, and infinity where they exceed the dtype. Codes -128 .. 127 or 0 .. 15. A
+ * scale or zero of NaN or infinity counts as such an element does. All strides and offsets of CLATTN_I4, the innermost
+ * stride of 1 aside, must be even, so that rows and blocks start at bytes; where D is odd half of a row's last byte is
+ * unused. Scales may lie between the codes, in the same buffer: q8_0 of ggml is block 32, code_stride 34, k.offset 2,
+ * and scales that are 17 apart from offset 0; q4_0 is block 32, CLATTN_NIBBLES_HALVES, code_stride 36, k.offset 4, and
+ * scales that are 9 apart. All zero (as initialised): the tensor holds values. */
+typedef struct clattn_quantization {
+    int32_t block;          /* 32 or 64 elements along the head dim share a scale; the last block may be short. F8: 0 */
+    clattn_nibbles nibbles; /* CLATTN_I4 alone; a short block lies as the same part of a whole one */
+    int64_t code_stride;    /* elements from one block of a row to the next, at least block; 0: they adjoin */
+    clattn_tensor scales;   /* F16, the tensor's dims but ceil(D / block) for D, any strides; of F8: F32 [Hkv] */
+    clattn_tensor zeros;    /* optional, F16, dims as those of scales; default: 0 for CLATTN_I8, 8 for CLATTN_I4 */
+} clattn_quantization;
+
 /* ---- attention --------------------------------------------------------------------------------------------------- */
 
 typedef enum clattn_causal {
@@ -205,7 +235,7 @@ typedef enum clattn_causal {
  *
  *   q [B,Hq,Nq,D]  k [B,Hkv,Nk,D]  v [B,Hkv,Nk,Dv]  o [B,Hq,Nq,Dv]  lse [B,Hq,Nq] (optional, F32)
  *
- * q, k and v share one dtype; o has it too, or is F32. D lies in 1..576 and Dv in 1..512 (Dv = 0 writes lse alone); Hq
+ * q, k and v share one dtype, or k and v, each by itself, are quantised; o has q's dtype or is F32. D lies in 1..576 and Dv in 1..512 (Dv = 0 writes lse alone); Hq
  * is a multiple of Hkv and query head h reads kv head h / (Hq / Hkv). The innermost stride of q, k, v and o must be 1
  * (where that dimension is larger than 1); lse may have any strides. o and lse must not overlap any input. A row with
  * no visible key gives o = 0 and lse = -inf, or its sink. Zero B, Hq or Nq: success, nothing written. Statistics and
@@ -255,6 +285,8 @@ typedef struct clattn_attention_op {
      * Sequences are cut there: rows from max_q on give o = 0, keys from max_k on are hidden. With offsets, mask and
      * bias must have max_q rows and max_k columns or more. */
     int64_t max_q, max_k;
+    /* Where k or v is of CLATTN_I8, CLATTN_I4 or CLATTN_F8_E4M3. */
+    clattn_quantization k_quantization, v_quantization;
 } clattn_attention_op;
 
 /* The standard slopes of ALiBi for any number of heads: 2^(-8 (h + 1) / heads) for powers of two, else those of the
