@@ -57,12 +57,16 @@ int64_t reference_attention_columns(const struct reference_attention *problem) {
     return problem->page_table ? problem->max_pages * problem->nk : problem->nk;
 }
 
-static double at_grid(const struct reference_grid *grid, int64_t b, int64_t h, int64_t i, int64_t j) {
+static int64_t cell_of(const struct reference_grid *grid, int64_t b, int64_t h, int64_t i, int64_t j) {
     const int64_t index[4] = {b, h, i, j};
     int64_t flat = 0;
     for (int d = 0; d < 4; d++)
         flat = flat * grid->dims[d] + (grid->dims[d] == 1 ? 0 : index[d]);
-    return grid->values[flat];
+    return flat;
+}
+
+static double at_grid(const struct reference_grid *grid, int64_t b, int64_t h, int64_t i, int64_t j) {
+    return grid->values[cell_of(grid, b, h, i, j)];
 }
 
 /* ---- lengths ---- */
@@ -137,6 +141,11 @@ double reference_attention_slope(const struct reference_attention *problem, cons
 
 double reference_attention_bias(const struct reference_attention *problem, const struct reference_row *at, int64_t j) {
     return problem->bias.values ? at_grid(&problem->bias, at->sequence, at->head, at->query, j) : 0;
+}
+
+int64_t reference_attention_bias_cell(const struct reference_attention *problem, const struct reference_row *at,
+                                      int64_t j) {
+    return cell_of(&problem->bias, at->sequence, at->head, at->query, j);
 }
 
 /* Heads differ only where mask or bias do. */

@@ -109,6 +109,26 @@ double reference_attention_bias(const struct reference_attention *problem, const
 void reference_attention_gather(const struct reference_attention *problem, const struct reference_row *at,
                                 const double *k, const double *v, double **keys, double **values);
 
+/* Element of the bias' array that the row and key j see. */
+int64_t reference_attention_bias_cell(const struct reference_attention *problem, const struct reference_row *at,
+                                      int64_t j);
+
+/* Gradients, dense like what they are of; NULL: not wanted. What the functions find is added to what is there. */
+struct reference_gradients {
+    double *dq, *dk, *dv, *dbias, *dsinks;
+    int64_t key_slabs; /* dims[0] of k */
+};
+
+/* From the gradients of o and (may be NULL) lse, over the whole problem. */
+void reference_attention_backward(const struct reference_attention *problem, const double *q, const double *k,
+                                  const double *v, const double *dout, const double *dlse,
+                                  const struct reference_gradients *to);
+/* The same in fp32 from the results o and lse, P and the scores' gradients rounded to dtype, results to theirs. */
+void plain_attention_backward(const struct reference_attention *problem, clattn_dtype dtype, clattn_dtype out_dtype,
+                              clattn_dtype bias_dtype, const double *q, const double *k, const double *v,
+                              const double *o, const double *lse, const double *dout, const double *dlse,
+                              const struct reference_gradients *to);
+
 /* ---- matrix product ---- */
 
 struct reference_gemm {
