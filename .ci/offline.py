@@ -55,21 +55,22 @@ def tiles(clang, tile, element, modified):
         SG_SIZE=32, BIAS=element if modified else 0, **modifiers)
 
 
-def pipeline(clang, name, element, causal):
+def pipeline(clang, name, element, modifiers):
+    options = {key: int(key in modifiers) for key in MODIFIERS}
     return compile_kernel(
         clang, name, {"TILE_BACKEND": "nvidia_wgmma", "STAGE_BACKEND": "nvidia_bulk"},
-        TILE_UNROLL=1, ELEMENT=element, OUT_ELEMENT=element, HEAD_DIM=128, VALUE_DIM=128, CAUSAL=causal, GROUPS=2,
-        BLOCK_KEYS=128, STAGES=2, Q_SLOTS=1, Q_HELD=1, HEADS_TOGETHER=4, TAKE_REGISTERS=232, GIVE_REGISTERS=40,
-        OUT_ALIGNED=1, RETARGET=1)
+        TILE_UNROLL=1, ELEMENT=element, OUT_ELEMENT=element, HEAD_DIM=128, VALUE_DIM=128, GROUPS=2, BLOCK_KEYS=128,
+        STAGES=2, Q_SLOTS=1, Q_HELD=1, HEADS_TOGETHER=4, TAKE_REGISTERS=232, GIVE_REGISTERS=40, OUT_ALIGNED=1,
+        RETARGET=1, BIAS=element if "BIAS" in modifiers else 0, **options)
 
 
 def main():
     clang = sys.argv[1]
     good = [tiles(clang, tile, element, modified)
             for tile, element, modified in itertools.product(("fma", "nvidia_mma"), (2, 3), (False, True))]
-    good += [pipeline(clang, name, element, causal)
-             for name, element, causal in itertools.product(
-                 ("attention_forward_pipelined.cl", "selftest_pipeline.cl"), (2, 3), (0, 1))]
+    good += [pipeline(clang, "attention_forward_pipelined.cl", element, modifiers)
+             for element, modifiers in itertools.product((2, 3), ((), ("BAND",), MODIFIERS + ("BIAS",)))]
+    good += [pipeline(clang, "selftest_pipeline.cl", element, ("BAND",)) for element in (2, 3)]
     return 0 if all(good) else 1
 
 

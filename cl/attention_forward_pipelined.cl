@@ -6,59 +6,80 @@
 
 /* ---- fetching ---------------------------------------------------------------------------------------------------- */
 
-static INLINED void fetch_keys(const line_t *line, const __global uint *maps, const job_t *job, int step, uint count) {
-    const uint stage = stage_of(count);
-    barrier_wait(line->k_empty + 8 * stage, parity_of(count) ^ 1);
-    fetch(line->k + stage * K_BYTES, line->k_full + 8 * stage, maps + MAP_K * MAP_WORDS, BLOCK_KEYS, HEAD_DIM,
-          job_first_key(job, step), job->kv_head, job->batch);
+/* Block number `count` of all that this work-group has fetched. In pages it takes the whole warp, else one lane. */
+static INLINED void fetch_block(uint places, int bytes, barrier_t full, barrier_t empty, const __global uint *map,
+                                int columns, const task_t *task, const job_t *job, int step, uint count) {
+    const uint stage = stage_of(count), to = places + stage * (uint)bytes;
+    barrier_wait(empty + 8 * stage, parity_of(count) ^ 1);
+    if (PAGED)
+        fetch_pieces(to, full + 8 * stage, map, columns, job, job_first_key(job, step), task);
+    else
+        fetch(to, full + 8 * stage, map, BLOCK_KEYS, columns, job->sequence.k_row + job_first_key(job, step),
+              job->kv_head, job->sequence.k_batch);
 }
 
-static INLINED void fetch_values(const line_t *line, const __global uint *maps, const job_t *job, int step,
-                                 uint count) {
-    const uint stage = stage_of(count);
-    barrier_wait(line->v_empty + 8 * stage, parity_of(count) ^ 1);
-    fetch(line->v + stage * V_BYTES, line->v_full + 8 * stage, maps + MAP_V * MAP_WORDS, BLOCK_KEYS, VALUE_DIM,
-          job_first_key(job, step), job->kv_head, job->batch);
+static INLINED void fetch_keys(const line_t *line, const __global uint *maps, const task_t *task, const job_t *job,
+                               int step, uint count) {
+    fetch_block(line->k, K_BYTES, line->k_full, line->k_empty, maps + MAP_K * MAP_WORDS, HEAD_DIM, task, job, step,
+                count);
 }
 
-/* By one warp, whose first lane issues the copies. Values follow one block behind the keys, as they are used. */
-static INLINED void produce(const line_t *line, const pipelined_t *call, volatile __global uint *workspace,
-                            const __global uint *maps) {
-    const bool issues = get_local_id(0) % 32 == 0, draws = call->jobs > (int)get_num_groups(0);
-    uint done = 0;
-    if (issues && draws && get_group_id(0) == 0)
-        workspace_begin(workspace, call->mark);
-    for (uint turn = 0;; turn++) {
-        const int index = job_draw(line, call, workspace, turn);
-        if (index >= call->jobs)
-            break;
-        const job_t job = job_at(call, index);
-        if (issues) {
-            fetch_keys(line, maps, &job, 0, done);
-            const uint slot = q_slot_of(turn);
-            barrier_wait(line->q_empty + 8 * slot, q_parity_of(turn) ^ 1);
-            fetch(line->q + slot * Q_BYTES, line->q_full + 8 * slot, maps + MAP_Q * MAP_WORDS, BLOCK_QUERIES, HEAD_DIM,
-                  job.first_query, job.head, job.batch);
-            for (int step = 1; step < job.key_blocks; step++) {
-                fetch_keys(line, maps, &job, step, done + (uint)step);
-                fetch_values(line, maps, &job, step - 1, done + (uint)step - 1);
-            }
-            fetch_values(line, maps, &job, job.key_blocks - 1, done + (uint)job.key_blocks - 1);
-        }
-        done += (uint)job.key_blocks;
+static INLINED void fetch_values(const line_t *line, const __global uint *maps, const task_t *task, const job_t *job,
+                                 int step, uint count) {
+    fetch_block(line->v, V_BYTES, line->v_full, line->v_empty, maps + MAP_V * MAP_WORDS, VALUE_DIM, task, job, step,
+                count);
+}
+
+static INLINED void fetch_queries(const line_t *line, const __global uint *maps, const job_t *job, uint turn) {
+    const uint slot = q_slot_of(turn);
+    barrier_wait(line->q_empty + 8 * slot, q_parity_of(turn) ^ 1);
+    fetch(line->q + slot * Q_BYTES, line->q_full + 8 * slot, maps + MAP_Q * MAP_WORDS, BLOCK_QUERIES, HEAD_DIM,
+          job->sequence.q_row + job->first_query, job->head, job->sequence.q_batch);
+}
+
+/* Values follow one block behind the keys, as they are used. Returns the count after the job's last block. */
+static INLINED uint fetch_job(const line_t *line, const __global uint *maps, const task_t *task, const job_t *job,
+                              uint turn, uint count) {
+    int step = job_step(job, 0);
+    fetch_keys(line, maps, task, job, step, count);
+    if (get_local_id(0) % 32 == 0)
+        fetch_queries(line, maps, job, turn);
+    for (int next; (next = job_step(job, step + 1)) < job->key_blocks; step = next, count++) {
+        fetch_keys(line, maps, task, job, next, count + 1);
+        fetch_values(line, maps, task, job, step, count);
     }
-    if (issues && draws)
+    fetch_values(line, maps, task, job, step, count);
+    return count + 1;
+}
+
+/* By one warp. */
+static INLINED void produce(const line_t *line, const task_t *task, volatile __global uint *workspace,
+                            const __global uint *maps) {
+    const int jobs = task->pipeline->jobs;
+    const bool first = get_local_id(0) % 32 == 0, draws = jobs > (int)get_num_groups(0);
+    uint done = 0;
+    if (first && draws && get_group_id(0) == 0)
+        workspace_begin(workspace, task->pipeline->mark);
+    for (uint turn = 0;; turn++) {
+        const int index = job_draw(line, task->pipeline, workspace, turn);
+        if (index >= jobs)
+            break;
+        const job_t job = job_at(task, index);
+        if (first || PAGED)
+            done = fetch_job(line, maps, task, &job, turn, done);
+    }
+    if (first && draws)
         workspace_end(workspace);
 }
 
-static INLINED void inspect(const line_t *line, const pipelined_t *call, __local uchar *memory) {
+static INLINED void inspect(const line_t *line, const task_t *task, __local uchar *memory) {
     uint done = 0, checked = 0;
     for (uint turn = 0;; turn++) {
         const int index = job_take(line, turn);
-        if (index >= call->jobs)
+        if (index >= task->pipeline->jobs)
             break;
-        const job_t job = job_at(call, index);
-        for (int step = 0; step < job.key_blocks; step++, done++) {
+        const job_t job = job_at(task, index);
+        for (int step = job_step(&job, 0); step < job.key_blocks; step = job_step(&job, step + 1), done++) {
             const uint stage = stage_of(done);
             barrier_wait(line->v_full + 8 * stage, parity_of(done));
             const bool straddles = job_straddles(&job, step);
@@ -80,10 +101,12 @@ typedef struct {
     job_t job;
     int group;
     int first_query; /* of the group's rows */
-    int last_key;    /* that its first row may see; each row sees one more, up to the last of all */
-    uint turn;       /* jobs before this one */
-    uint done;       /* blocks of keys before it */
-    uint checked;    /* blocks of values so far that were inspected */
+    bias_t bias;
+    plane_t mask;
+    float distance; /* of key 0 from its first query, the band's offset included */
+    uint turn;      /* jobs before this one */
+    uint done;      /* blocks of keys before the one that is next */
+    uint checked;   /* blocks of values so far that were inspected */
 } part_t;
 
 static INLINED uint part_queries(const part_t *part) {
@@ -104,17 +127,16 @@ static INLINED void pass_turn(int group) {
         turn_give(1 + (group + 1) % GROUPS, 2 * TILE_GROUP);
 }
 
-static INLINED void keys_wait(const part_t *part, int step) {
-    const uint count = part->done + (uint)step;
+/* Blocks go by their count in the work-group's life: count says where, step says which keys. */
+static INLINED void keys_wait(const part_t *part, uint count) {
     barrier_wait(part->line->k_full + 8 * stage_of(count), parity_of(count));
 }
 
-static INLINED void keys_free(const part_t *part, int step) {
-    warp_arrive(part->line->k_empty + 8 * stage_of(part->done + (uint)step));
+static INLINED void keys_free(const part_t *part, uint count) {
+    warp_arrive(part->line->k_empty + 8 * stage_of(count));
 }
 
-static INLINED void values_arrive(part_t *part, int step) {
-    const uint count = part->done + (uint)step;
+static INLINED void values_arrive(part_t *part, int step, uint count) {
     if (INSPECTS && job_straddles(&part->job, step)) {
         barrier_wait(part->line->v_checked + 8 * stage_of(part->checked), parity_of(part->checked));
         part->checked++;
@@ -122,12 +144,12 @@ static INLINED void values_arrive(part_t *part, int step) {
     barrier_wait(part->line->v_full + 8 * stage_of(count), parity_of(count));
 }
 
-static INLINED void values_free(const part_t *part, int step) {
-    warp_arrive(part->line->v_empty + 8 * stage_of(part->done + (uint)step));
+static INLINED void values_free(const part_t *part, uint count) {
+    warp_arrive(part->line->v_empty + 8 * stage_of(count));
 }
 
-static INLINED void scores_issue(const part_t *part, acc_t *s, const uint *q, int step) {
-    const ulong k = operand_at(part->line->k, 16) + stage_of(part->done + (uint)step) * (K_BYTES / 16);
+static INLINED void scores_issue(const part_t *part, acc_t *s, const uint *q, uint count) {
+    const ulong k = operand_at(part->line->k, 16) + stage_of(count) * (K_BYTES / 16);
     products_begin();
     if (Q_HELD)
         scores_product_held(s, q, k);
@@ -135,94 +157,106 @@ static INLINED void scores_issue(const part_t *part, acc_t *s, const uint *q, in
         scores_product(s, operand_at(part_queries(part), 16), BLOCK_QUERIES, k);
 }
 
-static INLINED void values_issue(part_t *part, acc_t *o, const uint *p, int step) {
-    values_arrive(part, step);
+static INLINED void values_issue(part_t *part, acc_t *o, const uint *p, int step, uint count) {
+    values_arrive(part, step, count);
     products_begin();
-    values_product(
-        o, p, operand_at(part->line->v, PANEL_BYTES(BLOCK_KEYS)) + stage_of(part->done + (uint)step) * (V_BYTES / 16));
+    values_product(o, p, operand_at(part->line->v, PANEL_BYTES(BLOCK_KEYS)) + stage_of(count) * (V_BYTES / 16));
 }
 
-/* As band_last(), with margins: what lies far outside is brought near, which changes no answer. */
-static INLINED int last_key_of(const pipelined_t *call, int query) {
-    const long last = CAUSAL ? query + call->diagonal : call->nk;
-    return (int)clamp(last, -(long)TILE_M - 1, (long)call->nk);
-}
-
-static INLINED void scores_mask(const part_t *part, const pipelined_t *call, acc_t *s, int step) {
-    const int first_key = job_first_key(&part->job, step), first_last = min(part->last_key, call->nk - 1);
-    int last[ROW_SLOTS]; /* the last visible column, counted from this work-item's first */
-    if (first_key + BLOCK_KEYS - 1 <= first_last)
-        return;
+/* What happens to scores between product and softmax. Both ends of a band are rarely in one block. */
+static INLINED void scores_change(const part_t *part, acc_t *s, int step) {
+    const job_t *job = &part->job;
+    const int first_key = job_first_key(job, step), last_row = TILE_M - 1;
+    int column[ROW_SLOTS]; /* the first or last visible one, counted from this work-item's first */
+    if (CHANGES_SCORES)
+        bias_block(s, part->bias, part->first_query, first_key, part->distance + (float)first_key, job->sequence.nq,
+                   job->sequence.nk);
+    if (first_key + BLOCK_KEYS - 1 > band_last(job->band, part->first_query)) {
 #pragma unroll
-    for (int r = 0; r < ROW_SLOTS; r++)
-        last[r] = min(part->last_key + (CAUSAL ? slot_row(r) : 0), call->nk - 1) - first_key - acc_col(0);
+        for (int r = 0; r < ROW_SLOTS; r++)
+            column[r] = band_last(job->band, part->first_query + slot_row(r)) - first_key - acc_col(0);
 #pragma unroll
-    for (int t = 0; t < SCORE_TILES; t++)
-        ACC_FOR_EACH (i)
-            ACC(s[t], i) = t * TILE_N + i % 2 > last[acc_slot(i)] ? -INFINITY : ACC(s[t], i);
+        for (int t = 0; t < SCORE_TILES; t++)
+            ACC_FOR_EACH (i)
+                ACC(s[t], i) = t * TILE_N + i % 2 > column[acc_slot(i)] ? -INFINITY : ACC(s[t], i);
+    }
+    if (BAND && first_key < band_first(job->band, part->first_query + last_row)) {
+#pragma unroll
+        for (int r = 0; r < ROW_SLOTS; r++)
+            column[r] = band_first(job->band, part->first_query + slot_row(r)) - first_key - acc_col(0);
+#pragma unroll
+        for (int t = 0; t < SCORE_TILES; t++)
+            ACC_FOR_EACH (i)
+                ACC(s[t], i) = t * TILE_N + i % 2 < column[acc_slot(i)] ? -INFINITY : ACC(s[t], i);
+    }
+    if (MASK && job_mask_state(job, step) != MASK_OPEN)
+        mask_block(s, job->band, part->mask, part->first_query, first_key, job->sequence.nq);
 }
 
 /* Blocks that no row of the group sees: passed by, in step with the other groups. */
-static INLINED int skip_hidden(part_t *part, const pipelined_t *call) {
-    const int last = part->last_key + TILE_M - 1;
-    int step = 0;
-    for (; step < part->job.key_blocks - 1 && job_first_key(&part->job, step) > last; step++) {
+static INLINED int skip_hidden(part_t *part, int step) {
+    const int last = band_last(part->job.band, part->first_query + TILE_M - 1);
+    while (step < part->job.key_blocks - 1 && job_first_key(&part->job, step) > last) {
         take_turn(part);
         pass_turn(part->group);
-        keys_wait(part, step);
-        keys_free(part, step);
-        values_arrive(part, step);
-        values_free(part, step);
+        keys_wait(part, part->done);
+        keys_free(part, part->done);
+        values_arrive(part, step, part->done);
+        values_free(part, part->done);
+        part->done++;
+        step = job_step(&part->job, step + 1);
     }
     return step;
 }
 
 /* All blocks of keys of a job. */
-static INLINED void attend(part_t *part, const pipelined_t *call, float scale, const uint *q, acc_t *o,
-                           lazy_state_t *state) {
+static INLINED void attend(part_t *part, float scale, const uint *q, acc_t *o, lazy_state_t *state) {
     acc_t s[SCORE_TILES];
     uint p[2 * SCORE_TILES];
     float factor[ROW_SLOTS];
-    const int blocks = part->job.key_blocks;
-    int step = CAUSAL && GROUPS > 1 ? skip_hidden(part, call) : 0;
-    keys_wait(part, step);
+    int step = job_step(&part->job, 0);
+    if (BAND && GROUPS > 1)
+        step = skip_hidden(part, step);
+    uint count = part->done;
+    keys_wait(part, count);
     take_turn(part);
-    scores_issue(part, s, q, step);
+    scores_issue(part, s, q, count);
     pass_turn(part->group);
     scores_wait(s, 0);
-    keys_free(part, step);
-    scores_mask(part, call, s, step);
+    keys_free(part, count);
+    scores_change(part, s, step);
     lazy_raise(state, s, scale, factor);
     lazy_exponentiate(state, s, scale);
     operand_pack_all(p, s);
-    for (step++; step < blocks; step++) {
-        keys_wait(part, step);
+    for (int next; (next = job_step(&part->job, step + 1)) < part->job.key_blocks; step = next, count++) {
+        keys_wait(part, count + 1);
         take_turn(part);
-        scores_issue(part, s, q, step);
-        values_issue(part, o, p, step - 1);
+        scores_issue(part, s, q, count + 1);
+        values_issue(part, o, p, step, count);
         pass_turn(part->group);
         scores_wait(s, 1);
-        keys_free(part, step);
-        scores_mask(part, call, s, step);
+        keys_free(part, count + 1);
+        scores_change(part, s, next);
         const bool grown = lazy_raise(state, s, scale, factor);
         lazy_exponentiate(state, s, scale);
         values_wait(o);
-        values_free(part, step - 1);
+        values_free(part, count);
         if (grown)
             lazy_rescale(o, VALUE_TILES, factor);
         operand_pack_all(p, s);
     }
     if (!Q_HELD)
         part_free_queries(part);
-    values_issue(part, o, p, blocks - 1);
+    values_issue(part, o, p, step, count);
     values_wait(o);
-    values_free(part, blocks - 1);
+    values_free(part, count);
+    part->done = count + 1;
 }
 
 /* ---- storing ----------------------------------------------------------------------------------------------------- */
 
 /* 32 columns of one row at a time where rows are aligned and of 16 bits; else pairs. */
-static INLINED void store_row(const acc_t *o, int slot, float factor, __global byte_t *out, long at) {
+static INLINED void store_row(const acc_t *o, int slot, float factor, __global byte_t *out, long at, bool blank) {
     int n = 0;
     if (OUT_ALIGNED && OUT_ELEMENT != DTYPE_F32) {
 #pragma unroll
@@ -230,7 +264,7 @@ static INLINED void store_row(const acc_t *o, int slot, float factor, __global b
             uint w[4];
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                w[i] = operand_pack(ACC(o[n + i], 2 * slot) * factor, ACC(o[n + i], 2 * slot + 1) * factor);
+                w[i] = blank ? 0 : operand_pack(ACC(o[n + i], 2 * slot) * factor, ACC(o[n + i], 2 * slot + 1) * factor);
             const uint4 chunk = row_gather(w[0], w[1], w[2], w[3]);
             if (at >= 0)
                 *(__global uint4 *)(out + (at + (n + WG_LANE % 4) * 8) * 2) = chunk;
@@ -241,47 +275,78 @@ static INLINED void store_row(const acc_t *o, int slot, float factor, __global b
 #pragma unroll
         for (int e = 0; e < 2; e++)
             if (at >= 0)
-                element_store(out, at + t * TILE_N + acc_col(e), ACC(o[t], 2 * slot + e) * factor, OUT_ELEMENT);
+                element_store(out, at + t * TILE_N + acc_col(e), blank ? 0.0f : ACC(o[t], 2 * slot + e) * factor,
+                              OUT_ELEMENT);
 }
 
-static INLINED void store(const part_t *part, const pipelined_t *call, const acc_t *o, const lazy_state_t *state,
+/* Rows that are no queries get zeros; those beyond the sequence belong to others. */
+static INLINED void store(const part_t *part, const attention_t *call, const acc_t *o, const lazy_state_t *state,
                           __global byte_t *out, __global float *lse) {
+    const sequence_t *sequence = &part->job.sequence;
 #pragma unroll
     for (int r = 0; r < ROW_SLOTS; r++) {
-        const int query = part->first_query + slot_row(r);
-        const bool inside = query < call->nq;
-        const long at = view_element(call->o, part->job.batch, part->job.head, query);
-        store_row(o, r, state->l[r] == 0.0f ? 1.0f : 1.0f / state->l[r], out, inside ? at : -1);
+        const int query = part->first_query + slot_row(r), row = sequence->q_row + query;
+        const bool inside = query < sequence->rows, blank = SEQUENCES && query >= sequence->nq;
+        const long at = view_element(call->o, sequence->q_batch, part->job.head, row);
+        store_row(o, r, state->l[r] == 0.0f ? 1.0f : 1.0f / state->l[r], out, inside ? at : -1, blank);
         if (lse && inside && ROW_LEADER)
-            lse[view_element(call->lse, part->job.batch, part->job.head, query)] =
-                lazy_lse(state->reference[r], state->l[r]);
+            lse[view_element(call->lse, sequence->q_batch, part->job.head, row)] =
+                blank ? -INFINITY : lazy_lse(state->reference[r], state->l[r]);
     }
+}
+
+/* The sum of NaN and infinity in column `col` of V, among those keys that were inspected and that the query sees. Not
+ * special_of() of sight.clh: with a call in it a kernel would have its matrix products one after the other. */
+static INLINED float inspected_special(const part_t *part, matrix_t values, int query, int col) {
+    const job_t *job = &part->job;
+    const int first = band_first(job->band, query), last = band_last(job->band, query);
+    float sum = 0.0f;
+    for (int step = job_step(job, 0); step < job->key_blocks; step = job_step(job, step + 1)) {
+        const int first_key = job_first_key(job, step);
+        if (!job_straddles(job, step))
+            continue;
+        for (int key = max(first_key, first); key <= min(first_key + BLOCK_KEYS - 1, last); key++) {
+            const long row = matrix_row(values, key);
+            const float value = row < 0 ? 0.0f : element_load(values.base, row + col, ELEMENT);
+            if ((as_uint(value) & 0x7f800000u) == 0x7f800000u && mask_shows(part->mask, query, key) &&
+                bias_shows(part->bias.plane, query, key))
+                sum += value;
+        }
+    }
+    return sum;
 }
 
 /* Adds what inspectors took out of V to the elements that may see it. Rare, and after the store, since it is NaN or
  * infinite whatever it is multiplied by. Each warp sees to the 16 rows that it has stored. */
-static INLINED void add_special(const part_t *part, const pipelined_t *call, const __global byte_t *v,
+static INLINED void add_special(const part_t *part, const task_t *task, const __global byte_t *v,
                                 __global byte_t *out) {
-    const long first = part->job.open / BLOCK_KEYS * BLOCK_KEYS;
+    const attention_t *call = task->call;
+    const sequence_t *sequence = &part->job.sequence;
+    const matrix_t values = sequence_keys(sequence, task->modifiers, call, v, call->v, part->job.kv_head);
+    const matrix_t rows = sequence_queries(sequence, out, call->o, part->job.head);
     warp_meet();
     for (int i = WG_LANE; i < 16 * VALUE_DIM; i += 32) {
         const int query = part->first_query + WG_WARP * 16 + i / VALUE_DIM, col = i % VALUE_DIM;
-        const long last = query < call->nq ? band_last(call_band(call), query) : -1;
-        float sum = 0.0f;
-        for (long key = first; key <= last; key++) {
-            const float value =
-                element_load(v, view_element(call->v, part->job.batch, part->job.kv_head, key) + col, ELEMENT);
-            if ((as_uint(value) & 0x7f800000u) == 0x7f800000u)
-                sum += value;
-        }
+        const float sum = query < sequence->nq ? inspected_special(part, values, query, col) : 0.0f;
         if (sum != 0.0f) {
-            const long at = view_element(call->o, part->job.batch, part->job.head, query) + col;
+            const long at = matrix_row(rows, query) + col;
             element_store(out, at, element_load(out, at, OUT_ELEMENT) + sum, OUT_ELEMENT);
         }
     }
 }
 
-static INLINED void consume(const line_t *line, const pipelined_t *call, const __global byte_t *v, __global byte_t *out,
+/* What of the call's modifiers is the group's own, for a job that has just been taken. */
+static INLINED float part_set_modifiers(part_t *part, const task_t *task) {
+    const attention_t *call = task->call;
+    const modifiers_t *modifiers = task->modifiers;
+    const job_t *job = &part->job;
+    part->bias = bias_of(modifiers, call, job->batch, job->head);
+    part->mask = mask_of(modifiers, call, job->batch, job->head);
+    part->distance = (float)(-sequence_off(&job->sequence, call) - part->first_query);
+    return SINKS ? modifiers->sinks[call->sinks + job->head] : -INFINITY;
+}
+
+static INLINED void consume(const line_t *line, const task_t *task, const __global byte_t *v, __global byte_t *out,
                             __global float *lse) {
     acc_t o[VALUE_TILES];
     uint q[Q_HELD ? HEAD_DIM / 4 : 1];
@@ -294,16 +359,16 @@ static INLINED void consume(const line_t *line, const pipelined_t *call, const _
         pass_turn(part.group);
     for (uint turn = 0;; turn++) {
         const int index = job_take(line, turn);
-        if (index >= call->jobs)
+        if (index >= task->pipeline->jobs)
             break;
-        part.job = job_at(call, index);
+        part.job = job_at(task, index);
         part.first_query = part.job.first_query + part.group * TILE_M;
-        part.last_key = last_key_of(call, part.first_query);
+        const float sink = part_set_modifiers(&part, task);
 #pragma unroll
         for (int n = 0; n < VALUE_TILES; n++)
             ACC_FOR_EACH (i)
                 ACC(o[n], i) = 0.0f;
-        lazy_begin(&state);
+        lazy_begin(&state, sink);
         part.turn = turn;
         barrier_wait(line->q_full + 8 * q_slot_of(turn), q_parity_of(turn));
         if (Q_HELD) {
@@ -311,12 +376,11 @@ static INLINED void consume(const line_t *line, const pipelined_t *call, const _
             warp_meet();
             part_free_queries(&part);
         }
-        attend(&part, call, call->scale, q, o, &state);
+        attend(&part, task->pipeline->scale, q, o, &state);
         rows_all_sum(state.l, 0);
-        store(&part, call, o, &state, out, lse);
+        store(&part, task->call, o, &state, out, lse);
         if (INSPECTS && rows_any(*line->special != 0))
-            add_special(&part, call, v, out);
-        part.done += (uint)part.job.key_blocks;
+            add_special(&part, task, v, out);
     }
     if (part.group == 0)
         take_turn(&part); /* the turn that the last group gave at the end */
@@ -324,20 +388,24 @@ static INLINED void consume(const line_t *line, const pipelined_t *call, const _
 
 __kernel __attribute__((reqd_work_group_size(PIPELINE_ITEMS, 1, 1))) void
 attention_forward_pipelined(const __global byte_t *q, const __global byte_t *k, const __global byte_t *v,
-                            __global byte_t *o, __global float *lse, __global byte_t *workspace, long offset,
-                            pipelined_t call) {
+                            __global byte_t *o, __global float *lse MODIFIER_ARGUMENTS, attention_t call,
+                            __global byte_t *workspace, long offset, pipelined_t pipeline) {
     __local uchar memory[PIPELINE_BYTES] __attribute__((aligned(1024)));
     const line_t line = line_at(memory);
+    MODIFIERS(modifiers);
+    task_t task;
+    task.call = &call, task.modifiers = &modifiers, task.pipeline = &pipeline;
     line_open(&line);
     if ((int)get_local_id(0) >= GROUPS * TILE_GROUP) {
         registers_give(GIVE_REGISTERS);
         if ((int)get_local_id(0) < GROUPS * TILE_GROUP + 32) {
             volatile __global uint *shared = workspace_at(workspace, offset);
-            produce(&line, &call, shared, make_maps(shared, memory, q, k, v, &call));
-        } else if (INSPECTS)
-            inspect(&line, &call, memory);
+            produce(&line, &task, shared, make_maps(shared, memory, q, k, v, &task));
+        } else if (INSPECTS) {
+            inspect(&line, &task, memory);
+        }
     } else {
         registers_take(TAKE_REGISTERS);
-        consume(&line, &call, v, o, lse);
+        consume(&line, &task, v, o, lse);
     }
 }

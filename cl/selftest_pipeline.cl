@@ -83,15 +83,18 @@ __kernel __attribute__((reqd_work_group_size(PIPELINE_ITEMS, 1, 1))) void
 selftest_pipeline(const __global byte_t *in, __global byte_t *out_bytes) {
     __local uchar memory[PIPELINE_BYTES] __attribute__((aligned(1024)));
     __global float *out = (__global float *)out_bytes;
-    pipelined_t call;
+    attention_t call;
+    modifiers_t modifiers;
+    task_t task;
+    task.call = &call, task.modifiers = &modifiers;
     call.q = matrix_view(0), call.k = matrix_view(ROWS), call.v = matrix_view(ROWS + SIZE);
-    call.nq = ROWS, call.nk = SIZE, call.batch = call.heads = call.heads_per_kv = 1;
+    call.q_rows = ROWS, call.k_rows = SIZE, call.batches = call.heads = call.heads_per_kv = 1;
     const line_t line = line_at(memory);
     line_open(&line);
     if ((int)get_local_id(0) >= GROUPS * TILE_GROUP) {
         registers_give(GIVE_REGISTERS);
         if ((int)get_local_id(0) < GROUPS * TILE_GROUP + 32) {
-            const __global uint *maps = make_maps(workspace_at(out_bytes, (MET_AT + 1) * 4), memory, in, in, in, &call);
+            const __global uint *maps = make_maps(workspace_at(out_bytes, (MET_AT + 1) * 4), memory, in, in, in, &task);
             if (get_local_id(0) % 32 == 0)
                 copy_all(&line, maps);
         } else {

@@ -147,6 +147,7 @@ static void describe_problem(const clattn_attention_op *op, struct problem *prob
     problem->value_dim = op->v.dims[COLUMN];
     problem->causal = op->causal != CLATTN_CAUSAL_NONE;
     problem->windowed = op->window_left >= 0 || op->window_right >= 0;
+    problem->page_size = tensor_is_present(&op->page_table) ? op->k.dims[ROW] : 0;
     problem->modifiers = attention_modifiers_of(op);
     problem->bias_dtype = tensor_is_present(&op->bias) ? op->bias.dtype : (clattn_dtype)0;
     problem->writes_lse = tensor_is_present(&op->lse);
@@ -192,7 +193,7 @@ static bool is_pipelined(const struct choice *choice) {
 static clattn_status plan(clattn_context *context, const clattn_op *op, const struct problem *problem,
                           bool run_selftest, struct choice *choice) {
     if (is_pipelined(choice))
-        return attention_pipelined_plan(problem, choice);
+        return attention_pipelined_plan((const clattn_attention_op *)op, problem, choice);
     return is_unfused(choice)
                ? attention_unfused_plan(context, (const clattn_attention_op *)op, problem, run_selftest, choice)
                : attention_forward_plan(context, (const clattn_attention_op *)op, problem, choice);
@@ -202,14 +203,10 @@ static clattn_status workspace(clattn_context *context, const clattn_op *op, con
                                const struct choice *choice, size_t *bytes) {
     (void)context;
     const clattn_attention_op *attention = (const clattn_attention_op *)op;
-    *bytes = 0;
     if (is_pipelined(choice))
-        *bytes = attention_pipelined_workspace(choice);
-    else if (is_unfused(choice))
-        return attention_unfused_workspace(attention, problem, choice, bytes);
-    else
-        return attention_forward_workspace(attention, problem, choice, bytes);
-    return CLATTN_SUCCESS;
+        return attention_pipelined_workspace(attention, problem, choice, bytes);
+    return is_unfused(choice) ? attention_unfused_workspace(attention, problem, choice, bytes)
+                              : attention_forward_workspace(attention, problem, choice, bytes);
 }
 
 static clattn_status prepare(clattn_context *context, const clattn_op *op, const struct problem *problem,

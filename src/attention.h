@@ -27,8 +27,10 @@ void attention_forward_blocks(const struct problem *problem, const struct choice
 /* A pipeline inside persistent work-groups. survey() fills in what only this schedule asks of a
  * problem. */
 void attention_pipelined_survey(const clattn_attention_op *op, struct problem *problem);
-clattn_status attention_pipelined_plan(const struct problem *problem, struct choice *choice);
-size_t attention_pipelined_workspace(const struct choice *choice);
+clattn_status attention_pipelined_plan(const clattn_attention_op *op, const struct problem *problem,
+                                       struct choice *choice);
+clattn_status attention_pipelined_workspace(const clattn_attention_op *op, const struct problem *problem,
+                                            const struct choice *choice, size_t *bytes);
 clattn_status attention_pipelined_prepare(clattn_context *context, const struct problem *problem,
                                           const struct choice *choice);
 clattn_status attention_pipelined_enqueue(clattn_context *context, const clattn_attention_op *op,

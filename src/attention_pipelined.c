@@ -1,6 +1,7 @@
 /* Attention as a pipeline inside persistent work-groups (cl/attention_forward_pipelined.cl): one launch of at most
  * as many work-groups as the device has units, which draw blocks of queries until none is left. */
 #include "attention.h"
+#include "attention_mask.h"
 #include "check.h"
 #include "context.h"
 #include "launch.h"
@@ -20,22 +21,17 @@ enum {
 };
 #define COPY_STRIDE (INT64_C(1) << 40) /* bytes, below which strides must lie */
 
-/* As view_t and pipelined_t in cl/. */
-struct view {
-    int64_t offset, batch, head, row;
-};
-
-struct call {
-    struct view q, k, v, o, lse;
-    int64_t diagonal;
+/* As pipelined_t in cl/pipeline.clh. */
+struct pipeline {
     uint64_t mark;
-    int32_t batch, heads, heads_per_kv, nq, nk, query_blocks, jobs;
+    int32_t query_blocks, jobs;
     float scale;
+    int32_t piece;
 };
 
 struct ready {
     struct pipeline_shape shape;
-    struct program *program; /* lives as long as the context */
+    struct program *program, *mask; /* live as long as the context; mask: the pre-pass, NULL where there is none */
 };
 
 /* ---- what the pipeline takes ------------------------------------------------------------------------------------- */
@@ -59,10 +55,13 @@ void attention_pipelined_survey(const clattn_attention_op *op, struct problem *p
     problem->positive_scale = attention_scale(op) > 0 && isfinite(attention_scale(op) * 1.5F); /* times log2 e */
 }
 
-static clattn_status count_jobs(const struct problem *problem, const struct pipeline_shape *shape, size_t *jobs) {
-    const int64_t queries = pipeline_block_queries(shape), blocks = (problem->nq + queries - 1) / queries;
+/* Of all heads. *blocks: of one head, of one batch or of all sequences that lie one behind the other. */
+static clattn_status count_jobs(const clattn_attention_op *op, const struct problem *problem,
+                                const struct pipeline_shape *shape, int64_t *blocks, size_t *jobs) {
     const size_t room = 65536; /* every work-group draws one number beyond the last */
-    FORWARD(tile_count_groups("q", problem->batch, problem->heads, blocks, jobs));
+    int64_t batches = 0;
+    *blocks = attention_call_blocks(op, problem, pipeline_block_queries(shape), &batches);
+    FORWARD(tile_count_groups("q", batches, problem->heads, *blocks, jobs));
     RETURN_IF(*jobs > INT32_MAX - room, CLATTN_UNSUPPORTED, "q: more than 2^31 blocks of tiles");
     return CLATTN_SUCCESS;
 }
@@ -82,7 +81,27 @@ static struct pipeline_shape suit_length(const struct problem *problem, const st
     return of_three * 100 > of_two * percent ? two : three;
 }
 
-clattn_status attention_pipelined_plan(const struct problem *problem, struct choice *choice) {
+static bool has_mask(const struct problem *problem) {
+    return (problem->modifiers & MODIFIER_MASK) != 0;
+}
+
+/* Shared counts and aligning them take a map's place each. What is known of the mask's blocks comes behind the maps. */
+static size_t bytes_of_maps(const struct choice *choice) {
+    return MAP_BYTES * (2 + GROUP_MAPS * (size_t)choice->facts.compute_units);
+}
+
+clattn_status attention_pipelined_workspace(const clattn_attention_op *op, const struct problem *problem,
+                                            const struct choice *choice, size_t *bytes) {
+    const struct pipeline_shape shape = pipeline_shape_of(&choice->parameters);
+    size_t blocks = 0;
+    if (has_mask(problem))
+        FORWARD(attention_mask_workspace(op, pipeline_block_queries(&shape), shape.block_keys, &blocks));
+    *bytes = bytes_of_maps(choice) + blocks;
+    return CLATTN_SUCCESS;
+}
+
+clattn_status attention_pipelined_plan(const clattn_attention_op *op, const struct problem *problem,
+                                       struct choice *choice) {
     const char *refusal = pipeline_refusal(&choice->parameters);
     RETURN_IF(refusal != NULL, CLATTN_UNSUPPORTED, "parameters: %s", refusal);
     const struct pipeline_shape shape = suit_length(problem, choice);
@@ -91,15 +110,12 @@ clattn_status attention_pipelined_plan(const struct problem *problem, struct cho
               CLATTN_UNSUPPORTED,
               "parameters: they need %zu work-items and %zu bytes of local memory; the device has %u and %" PRIu64,
               pipeline_items(&shape), bytes, (unsigned)choice->facts.max_group, choice->facts.local_memory);
-    size_t jobs = 0;
+    int64_t blocks = 0;
+    size_t jobs = 0, workspace = 0;
     choice->parameters = (struct parameters){0};
     pipeline_spell_out(&shape, &choice->parameters);
-    return count_jobs(problem, &shape, &jobs);
-}
-
-/* Shared counts and aligning them take a map's place each. */
-size_t attention_pipelined_workspace(const struct choice *choice) {
-    return MAP_BYTES * (2 + GROUP_MAPS * (size_t)choice->facts.compute_units);
+    FORWARD(count_jobs(op, problem, &shape, &blocks, &jobs));
+    return attention_pipelined_workspace(op, problem, choice, &workspace);
 }
 
 void attention_pipelined_blocks(const struct choice *choice, int *queries, int *keys) {
@@ -114,7 +130,9 @@ void attention_pipelined_blocks(const struct choice *choice, int *queries, int *
 struct kind {
     const struct variant *variant;
     struct pipeline_shape shape;
-    int32_t dtype, out_dtype, head_dim, value_dim, causal, out_aligned;
+    int32_t dtype, out_dtype, bias_dtype, head_dim, value_dim, out_aligned;
+    uint32_t modifiers;
+    int32_t unused;
 };
 
 static struct kind kind_of(const struct problem *problem, const struct choice *choice) {
@@ -125,18 +143,24 @@ static struct kind kind_of(const struct problem *problem, const struct choice *c
         .out_dtype = (int32_t)problem->out_dtype,
         .head_dim = (int32_t)problem->head_dim,
         .value_dim = (int32_t)problem->value_dim,
-        .causal = problem->causal,
+        .bias_dtype = (int32_t)problem->bias_dtype,
+        .modifiers = problem->modifiers,
         .out_aligned = problem->out_aligned,
     };
 }
 
-static clattn_status build(clattn_context *context, const struct kind *kind, struct ready *ready) {
-    char pipeline[320], options[512];
+static clattn_status build(clattn_context *context, const struct problem *problem, const struct choice *choice,
+                           const struct kind *kind, struct ready *ready) {
+    char pipeline[320], modifiers[160], options[768];
     ready->shape = kind->shape;
     pipeline_options(&kind->shape, pipeline, sizeof pipeline);
+    attention_call_options(problem, modifiers, sizeof modifiers);
     snprintf(options, sizeof options,
-             "%s -DELEMENT=%d -DOUT_ELEMENT=%d -DHEAD_DIM=%d -DVALUE_DIM=%d -DCAUSAL=%d -DOUT_ALIGNED=%d", pipeline,
-             kind->dtype, kind->out_dtype, kind->head_dim, kind->value_dim, kind->causal, kind->out_aligned);
+             "%s %s -DELEMENT=%d -DOUT_ELEMENT=%d -DHEAD_DIM=%d -DVALUE_DIM=%d -DOUT_ALIGNED=%d", pipeline, modifiers,
+             kind->dtype, kind->out_dtype, kind->head_dim, kind->value_dim, kind->out_aligned);
+    ready->mask = NULL;
+    if (has_mask(problem))
+        FORWARD(attention_mask_program(context, &choice->facts, &ready->mask));
     const struct program_key key = {
         .file = "attention_forward_pipelined.cl", .kernel = "attention_forward_pipelined", .options = options};
     return program_get(context, &key, &ready->program);
@@ -147,7 +171,7 @@ static clattn_status get_ready(clattn_context *context, const struct problem *pr
     const struct kind kind = kind_of(problem, choice);
     if (memo_find(&context->memo, &kind, sizeof kind, ready, sizeof *ready))
         return CLATTN_SUCCESS;
-    FORWARD(build(context, &kind, ready));
+    FORWARD(build(context, problem, choice, &kind, ready));
     if (!choice->overridden)
         memo_keep(&context->memo, &kind, sizeof kind, ready, sizeof *ready);
     return CLATTN_SUCCESS;
@@ -161,14 +185,6 @@ clattn_status attention_pipelined_prepare(clattn_context *context, const struct 
 
 /* ---- a call ------------------------------------------------------------------------------------------------------ */
 
-/* A stride that is never stepped by may be anything; the copy engine wants one that it could step by. */
-static struct view view_of(const clattn_tensor *tensor) {
-    int64_t step[3];
-    for (int dim = BATCH; dim <= ROW; dim++)
-        step[dim] = tensor->dims[dim] > 1 ? tensor->strides[dim] : COPY_ALIGN;
-    return (struct view){tensor->offset, step[BATCH], step[HEAD], step[ROW]};
-}
-
 /* Unlike that of any call that may have left its own in the same memory, and unlike other data: no small number. */
 static uint64_t new_mark(void) {
     static uint64_t last;
@@ -176,39 +192,56 @@ static uint64_t new_mark(void) {
     return ((os_time_ns() << 20) + count) * UINT64_C(0x9e3779b97f4a7c15) | 1;
 }
 
-static struct call call_of(const clattn_attention_op *op, const struct problem *problem,
-                           const struct pipeline_shape *shape, size_t jobs) {
+/* The scale goes into what changes scores, where something does. */
+static float exponent_scale(const clattn_attention_op *op, const struct problem *problem) {
     const double log2_e = 1.4426950408889634;
-    const int queries = pipeline_block_queries(shape);
-    return (struct call){
-        .q = view_of(&op->q),
-        .k = view_of(&op->k),
-        .v = view_of(&op->v),
-        .o = view_of(&op->o),
-        .lse = view_of(&op->lse),
-        .diagonal = attention_diagonal(op),
-        .batch = (int32_t)problem->batch,
-        .heads = (int32_t)problem->heads,
-        .heads_per_kv = (int32_t)(problem->heads / problem->kv_heads),
-        .nq = (int32_t)problem->nq,
-        .nk = (int32_t)problem->nk,
-        .query_blocks = (int32_t)((problem->nq + queries - 1) / queries),
-        .jobs = (int32_t)jobs,
-        .scale = (float)((double)attention_scale(op) * log2_e),
-        .mark = new_mark(),
-    };
+    const unsigned changes = MODIFIER_SOFTCAP | MODIFIER_ALIBI | MODIFIER_BIAS;
+    return (float)((problem->modifiers & changes) != 0 ? log2_e : (double)attention_scale(op) * log2_e);
 }
 
-static void set_arguments(struct launch *launch, const clattn_attention_op *op, const struct call *call,
-                          const clattn_workspace *workspace) {
-    launch_buffer(launch, op->q.memory.as.buffer);
-    launch_buffer(launch, op->k.memory.as.buffer);
-    launch_buffer(launch, op->v.memory.as.buffer);
-    launch_buffer(launch, op->o.memory.as.buffer);
-    launch_buffer(launch, op->lse.memory.kind == CLATTN_MEMORY_BUFFER ? op->lse.memory.as.buffer : NULL);
+static void set_workspace(struct launch *launch, const clattn_workspace *workspace) {
     launch_buffer(launch, workspace->buffer);
     launch_long(launch, (int64_t)workspace->offset);
-    launch_struct(launch, call, sizeof *call);
+}
+
+/* Rows that lie in one block and in one page. */
+static int32_t rows_together(const struct problem *problem, const struct pipeline_shape *shape) {
+    int64_t a = shape->block_keys, b = problem->page_size;
+    while (b > 0) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return (int32_t)a;
+}
+
+static clattn_status pipeline_of(const clattn_attention_op *op, const struct problem *problem,
+                                 const struct pipeline_shape *shape, struct pipeline *pipeline) {
+    int64_t blocks = 0;
+    size_t jobs = 0;
+    FORWARD(count_jobs(op, problem, shape, &blocks, &jobs));
+    *pipeline = (struct pipeline){
+        .mark = new_mark(),
+        .query_blocks = (int32_t)blocks,
+        .jobs = (int32_t)jobs,
+        .scale = exponent_scale(op, problem),
+        .piece = rows_together(problem, shape),
+    };
+    return CLATTN_SUCCESS;
+}
+
+static clattn_status enqueue_pipeline(const clattn_attention_op *op, const struct problem *problem,
+                                      const struct choice *choice, const struct ready *ready,
+                                      const struct attention_mask_blocks *blocks, const struct pipeline *pipeline,
+                                      const clattn_workspace *workspace, struct sequence *sequence) {
+    const size_t jobs = (size_t)pipeline->jobs, units = choice->facts.compute_units;
+    const size_t groups = jobs < units ? jobs : units, items = pipeline_items(&ready->shape);
+    struct launch kernel;
+    launch_begin(&kernel, ready->program);
+    attention_call_arguments(&kernel, op, problem, blocks);
+    set_workspace(&kernel, workspace);
+    launch_struct(&kernel, pipeline, sizeof *pipeline);
+    return launch_enqueue(&kernel, sequence, 1, &groups, &items);
 }
 
 clattn_status attention_pipelined_enqueue(clattn_context *context, const clattn_attention_op *op,
@@ -216,17 +249,20 @@ clattn_status attention_pipelined_enqueue(clattn_context *context, const clattn_
                                           const clattn_launch *launch) {
     struct ready ready;
     struct sequence sequence;
-    struct launch kernel;
-    size_t jobs = 0;
+    struct pipeline pipeline;
+    clattn_status status = CLATTN_SUCCESS;
     FORWARD(get_ready(context, problem, choice, &ready));
-    FORWARD(count_jobs(problem, &ready.shape, &jobs));
-    const struct call call = call_of(op, problem, &ready.shape, jobs);
-    const size_t units = choice->facts.compute_units, items = pipeline_items(&ready.shape);
-    const size_t groups = jobs < units ? jobs : units;
-    sequence_begin(&sequence, context, launch, 1);
-    launch_begin(&kernel, ready.program);
-    set_arguments(&kernel, op, &call, &launch->workspace);
-    const clattn_status status = launch_enqueue(&kernel, &sequence, 1, &groups, &items);
+    FORWARD(pipeline_of(op, problem, &ready.shape, &pipeline));
+    const struct attention_mask_blocks blocks = {.queries = pipeline_block_queries(&ready.shape),
+                                                 .keys = ready.shape.block_keys,
+                                                 .buffer = launch->workspace.buffer,
+                                                 .offset = (int64_t)(launch->workspace.offset + bytes_of_maps(choice))};
+    sequence_begin(&sequence, context, launch, ready.mask != NULL ? 2 : 1);
+    if (ready.mask != NULL)
+        status = attention_mask_enqueue(ready.mask, &choice->facts, op, &blocks, &sequence);
+    if (status == CLATTN_SUCCESS)
+        status = enqueue_pipeline(op, problem, choice, &ready, ready.mask != NULL ? &blocks : NULL, &pipeline,
+                                  &launch->workspace, &sequence);
     sequence_end(&sequence);
     return status;
 }

@@ -175,7 +175,9 @@ static void write_pipeline_options(clattn_dtype dtype, char *text, size_t size) 
     char pipeline[320];
     const struct pipeline_shape shape = pipeline_trial();
     pipeline_options(&shape, pipeline, sizeof pipeline);
-    snprintf(text, size, "%s -DELEMENT=%d -DOUT_ELEMENT=%d -DHEAD_DIM=64 -DVALUE_DIM=64 -DCAUSAL=1 -DOUT_ALIGNED=1",
+    snprintf(text, size,
+             "%s -DELEMENT=%d -DOUT_ELEMENT=%d -DHEAD_DIM=64 -DVALUE_DIM=64 -DOUT_ALIGNED=1 -DBAND=1 -DMASK=0 -DBIAS=0 "
+             "-DALIBI=0 -DSEQUENCES=0 -DPAGED=0 -DSOFTCAP=0 -DSINKS=0",
              pipeline, (int)dtype, (int)dtype);
 }
 

@@ -28,13 +28,17 @@ static const char *accepts_attention_pipelined(const struct device_facts *facts,
     if (problem->head_dim % 16 != 0 || problem->value_dim % 16 != 0 || problem->value_dim == 0 ||
         problem->head_dim > 256 || problem->value_dim > 256)
         return "The pipeline takes head dims that are multiples of 16 up to 256.";
-    if (problem->windowed || (problem->modifiers & ~(unsigned)MODIFIER_BAND) != 0 || problem->nq < problem->q_rows)
-        return "Of the modifiers it takes a causal limit alone.";
+    if (problem->page_size % 8 != 0)
+        return "The pipeline takes pages of a multiple of 8 keys.";
+    if ((problem->modifiers & MODIFIER_SEQUENCES) == 0 && problem->nq < problem->q_rows)
+        return "Without lengths or offsets the pipeline takes all rows of q for queries.";
     if (!problem->copyable)
         return "The copy engine takes rows, heads and batches that start at multiples of 16 bytes, apart from each "
                "other.";
     if (problem->nk == 0)
         return "Without keys there is nothing to copy.";
+    if ((problem->modifiers & (MODIFIER_SOFTCAP | MODIFIER_ALIBI | MODIFIER_BIAS)) != 0)
+        return NULL;
     return problem->positive_scale ? NULL : "The pipeline takes the maximum before the scale, which must be positive.";
 }
 

@@ -148,6 +148,24 @@ static void unfused_needs_room_for_its_scores(void **state) {
     assert_non_null(variant_refusal(unfused, &facts, &problem));
 }
 
+static void the_pipeline_takes_every_modifier(void **state) {
+    const struct device_facts facts = facts_with(every_cap);
+    struct problem problem = problem_of(CLATTN_OP_ATTENTION);
+    const struct variant *pipeline = variant_named(CLATTN_OP_ATTENTION, "fused_nvidia_wgmma");
+    (void)state;
+    problem.bias_dtype = CLATTN_F16;
+    for (problem.modifiers = 0; problem.modifiers < 2 * MODIFIER_SINKS; problem.modifiers++) {
+        problem.page_size = (problem.modifiers & MODIFIER_PAGED) != 0 ? 16 : 0;
+        assert_null(variant_refusal(pipeline, &facts, &problem));
+    }
+    problem.page_size = 4; /* a copy must not start within 8 rows */
+    assert_non_null(strstr(variant_refusal(pipeline, &facts, &problem), "8 keys"));
+    problem.page_size = 0, problem.positive_scale = false, problem.modifiers = MODIFIER_SOFTCAP;
+    assert_null(variant_refusal(pipeline, &facts, &problem));
+    problem.modifiers = MODIFIER_MASK;
+    assert_non_null(strstr(variant_refusal(pipeline, &facts, &problem), "positive"));
+}
+
 static void each_operation_runs_without_any_capability(void **state) {
     static const clattn_dtype dtypes[] = {CLATTN_F32, CLATTN_F16, CLATTN_BF16};
     static const int64_t sizes[] = {1, 7, 256, 1025, 40000, INT32_MAX};
@@ -281,6 +299,7 @@ int main(void) {
         cmocka_unit_test(pocl_keeps_no_rows),
         cmocka_unit_test(clblast_needs_large_groups),
         cmocka_unit_test(unfused_needs_room_for_its_scores),
+        cmocka_unit_test(the_pipeline_takes_every_modifier),
         cmocka_unit_test(each_operation_runs_without_any_capability),
         cmocka_unit_test(picks_the_first_that_accepts),
         cmocka_unit_test(softmax_schedules_follow_the_row_length),
