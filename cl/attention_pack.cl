@@ -2,7 +2,8 @@
  * same distance and length: queries, keys and values that lie one behind the other or in pages are copied to the
  * workspace, zeros beyond each sequence's end, and results are copied back. Values that a query may have to ignore are
  * always copied, because 0 times NaN or infinity would reach it: the copy holds zeros for these, and
- * attention_special.cl adds them where they are seen. Parameters: attention_rows.clh. */
+ * attention_special.cl adds them where they are seen. Quantised rows are copied as the values that they stand for.
+ * Parameters: attention_rows.clh. */
 #include "attention_rows.clh"
 
 /* area_t.what */
@@ -16,8 +17,8 @@ static inline matrix_t source_of(int what, const sequence_t *sequence, const __g
     if (what == QUERIES)
         return sequence_queries(sequence, q, call->q, head);
     if (what == KEYS)
-        return sequence_keys(sequence, modifiers, call, k, call->k, head);
-    return sequence_keys(sequence, modifiers, call, v, call->v, head);
+        return sequence_k(sequence, modifiers, call, k, head);
+    return sequence_v(sequence, modifiers, call, v, head);
 }
 
 /* area and met: the workspace. */
@@ -33,9 +34,9 @@ ROWS_KERNEL void attention_pack(const __global byte_t *q, const __global byte_t 
         const sequence_t sequence = sequence_of(&modifiers, &call, place.batch);
         const matrix_t source = source_of(copy.what, &sequence, q, k, v, &modifiers, &call, place.head);
         const bool exists = place.index < (of_queries ? sequence.nq : sequence.nk);
-        const long from = exists ? matrix_row(source, place.index) : -1, to = copy.offset + row * copy.pitch;
+        const long to = copy.offset + row * copy.pitch;
         FOR_EACH_COLUMN(col, copy.columns) {
-            const float value = from < 0 ? 0.0f : element_load(source.base, from + col, ELEMENT);
+            const float value = exists ? matrix_element(&source, place.index, col, ELEMENT) : 0.0f;
             const bool special = copy.what == VALUES && is_special(value);
             element_store(area, to + col, special ? 0.0f : value, ELEMENT);
             if (special)

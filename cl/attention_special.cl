@@ -14,7 +14,7 @@ ROWS_KERNEL void attention_special(const __global byte_t *q, const __global byte
         const row_place_t place = row_place(row, call.heads, call.max_q);
         const sequence_t sequence = sequence_of(&modifiers, &call, place.batch);
         const sight_t sight = row_sight(&sequence, &modifiers, &call, place);
-        const matrix_t source = sequence_keys(&sequence, &modifiers, &call, v, call.v, place.head / call.heads_per_kv);
+        const matrix_t source = sequence_v(&sequence, &modifiers, &call, v, place.head / call.heads_per_kv);
         const long to = view_element(view, place.batch, place.head, place.index);
         const int end = place.index < sequence.nq ? band_last(sight.band, place.index) + 1 : 0;
         FOR_EACH_COLUMN(col, values.columns) {

@@ -171,8 +171,6 @@ static clattn_status check(clattn_context *context, const clattn_op *head, struc
     FORWARD(check_limits(op));
     FORWARD(check_overlap(op));
     describe_problem(op, problem);
-    RETURN_IF(problem->k_stored.dtype != 0 || problem->v_stored.dtype != 0, CLATTN_UNSUPPORTED,
-              "k, v: attention does not read codes yet");
     *empty = problem->batch == 0 || problem->heads == 0 || problem->q_rows == 0 ||
              (problem->value_dim == 0 && !problem->writes_lse);
     return CLATTN_SUCCESS;
@@ -246,6 +244,13 @@ static const char *band_name(const struct problem *problem) {
     return (problem->modifiers & MODIFIER_BAND) != 0 ? "_window" : "";
 }
 
+/* "_ki8" */
+static int describe_stored(const struct stored *stored, char tensor, char *name, size_t size, int used) {
+    if (stored->dtype == 0 || used < 0 || (size_t)used >= size)
+        return 0;
+    return snprintf(name + used, size - (size_t)used, "_%c%s", tensor, tensor_dtype_name((clattn_dtype)stored->dtype));
+}
+
 static void describe(const struct problem *problem, const struct choice *choice, char *name, size_t size) {
     char dims[32];
     int queries = 0, keys = 0;
@@ -256,6 +261,8 @@ static void describe(const struct problem *problem, const struct choice *choice,
     for (size_t i = 0; i < sizeof modifier_names / sizeof *modifier_names && used >= 0 && (size_t)used < size; i++)
         if ((problem->modifiers & modifier_names[i].modifier) != 0)
             used += snprintf(name + used, size - (size_t)used, "_%s", modifier_names[i].name);
+    used += describe_stored(&problem->k_stored, 'k', name, size, used);
+    used += describe_stored(&problem->v_stored, 'v', name, size, used);
     if (is_unfused(choice) || used < 0 || (size_t)used >= size)
         return;
     if (is_pipelined(choice))

@@ -18,8 +18,9 @@ static struct unfused_needs needs_of(const clattn_attention_op *op, const struct
     const bool zero_scale = attention_scale(op) == 0;
     return (struct unfused_needs){
         .packs_q = tensor_is_present(&op->q_offsets),
-        .packs_k = tensor_is_present(&op->k_offsets) || tensor_is_present(&op->page_table),
-        .finite_v = (problem->modifiers & hiding) != 0,
+        .packs_k =
+            tensor_is_present(&op->k_offsets) || tensor_is_present(&op->page_table) || problem->k_stored.dtype != 0,
+        .finite_v = (problem->modifiers & hiding) != 0 || problem->v_stored.dtype != 0,
         .scores = (problem->modifiers & ~(unsigned)MODIFIER_BAND) != 0 || problem->windowed || zero_scale,
         .unpacks = tensor_is_present(&op->q_offsets) || problem->nq != problem->q_rows,
         .sinks = (problem->modifiers & MODIFIER_SINKS) != 0,

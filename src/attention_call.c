@@ -1,6 +1,7 @@
 /* The arguments of attention kernels. The struct goes to the kernel as it is, so that a call sets few arguments. */
 #include "attention_call.h"
 #include "attention.h"
+#include "quantization.h"
 
 #include <stdio.h>
 
@@ -8,6 +9,12 @@ enum { BATCH, HEAD, ROW, COLUMN };
 
 /* Farther than any two positions are apart, small enough for sums with a diagonal. */
 #define FAR (INT64_C(1) << 41)
+
+/* As stored_view_t of cl/stored.clh. */
+struct stored_view {
+    struct attention_view scales, zeros;
+    int64_t scales_column, zeros_column, code_stride;
+};
 
 struct call {
     struct attention_view q, k, v, o, lse, mask, bias, mask_blocks;
@@ -29,6 +36,36 @@ struct attention_view attention_view_of(const clattn_tensor *tensor) {
                                    attention_stride(tensor, ROW)};
 }
 
+/* Of codes, in bytes. */
+static struct attention_view rows_of(const clattn_tensor *tensor, const clattn_quantization *quantization) {
+    const clattn_tensor extent = quantization_extent(tensor, quantization);
+    return attention_view_of(&extent);
+}
+
+static struct stored_view stored_view_of(const clattn_tensor *tensor, const clattn_quantization *quantization) {
+    const clattn_tensor *scales = &quantization->scales, *zeros = &quantization->zeros;
+    struct stored_view view = {.code_stride = quantization_code_stride(tensor, quantization)};
+    if (scales->rank == 1) { /* of heads */
+        view.scales = (struct attention_view){.offset = scales->offset, .inner = attention_stride(scales, 0)};
+        return view;
+    }
+    view.scales = attention_view_of(scales);
+    view.scales_column = attention_stride(scales, COLUMN);
+    if (zeros->memory.kind != CLATTN_MEMORY_NONE) {
+        view.zeros = attention_view_of(zeros);
+        view.zeros_column = attention_stride(zeros, COLUMN);
+    }
+    return view;
+}
+
+static int stored_options(const struct stored *stored, char name, char *options, size_t size) {
+    if (stored->dtype == 0)
+        return 0;
+    return snprintf(options, size, " -D%c_STORED=%d -D%c_BLOCK=%d -D%c_NIBBLES=%d -D%c_ZEROS=%d -D%c_ALIGNMENT=%d",
+                    name, (int)stored->dtype, name, (int)stored->block, name, (int)stored->nibbles, name,
+                    (int)stored->zeros, name, (int)stored->alignment);
+}
+
 void attention_call_options(const struct problem *problem, char *options, size_t size) {
     static const struct {
         const char *name;
@@ -41,6 +78,10 @@ void attention_call_options(const struct problem *problem, char *options, size_t
     for (size_t i = 0; i < sizeof flags / sizeof *flags && used >= 0 && (size_t)used < size; i++)
         used += snprintf(options + used, size - (size_t)used, " -D%s=%d", flags[i].name,
                          (problem->modifiers & flags[i].modifier) != 0);
+    if (used >= 0 && (size_t)used < size)
+        used += stored_options(&problem->k_stored, 'K', options + used, size - (size_t)used);
+    if (used >= 0 && (size_t)used < size)
+        stored_options(&problem->v_stored, 'V', options + used, size - (size_t)used);
 }
 
 static int64_t least(int64_t a, int64_t b) {
@@ -85,8 +126,8 @@ static struct call call_of(const clattn_attention_op *op, const struct problem *
                            const struct attention_mask_blocks *blocks) {
     struct call call = {
         .q = attention_view_of(&op->q),
-        .k = attention_view_of(&op->k),
-        .v = attention_view_of(&op->v),
+        .k = rows_of(&op->k, &op->k_quantization),
+        .v = rows_of(&op->v, &op->v_quantization),
         .o = attention_view_of(&op->o),
         .lse = attention_view_of(&op->lse),
         .batches = (int32_t)problem->batch,
@@ -120,6 +161,16 @@ static void set_tensor(struct launch *launch, const clattn_tensor *tensor) {
     launch_buffer(launch, tensor->memory.kind == CLATTN_MEMORY_BUFFER ? tensor->memory.as.buffer : NULL);
 }
 
+static void set_stored(struct launch *launch, const struct stored *stored, const clattn_tensor *tensor,
+                       const clattn_quantization *quantization) {
+    if (stored->dtype == 0)
+        return;
+    const struct stored_view view = stored_view_of(tensor, quantization);
+    set_tensor(launch, &quantization->scales);
+    set_tensor(launch, &quantization->zeros);
+    launch_struct(launch, &view, sizeof view);
+}
+
 void attention_call_arguments(struct launch *launch, const clattn_attention_op *op, const struct problem *problem,
                               const struct attention_mask_blocks *blocks) {
     const struct {
@@ -149,6 +200,8 @@ void attention_call_arguments(struct launch *launch, const clattn_attention_op *
         else
             set_tensor(launch, arguments[i].tensor);
     }
+    set_stored(launch, &problem->k_stored, &op->k, &op->k_quantization);
+    set_stored(launch, &problem->v_stored, &op->v, &op->v_quantization);
     launch_struct(launch, &call, sizeof call);
 }
 

@@ -23,7 +23,8 @@ struct attention_mask_blocks {
     int64_t offset; /* bytes */
 };
 
-/* The options that compile the modifiers in or out. */
+/* The options that compile the modifiers in or out, and say how keys and values are stored. */
+#define ATTENTION_CALL_OPTIONS 320 /* characters */
 void attention_call_options(const struct problem *problem, char *options, size_t size);
 
 /* Sets the arguments from q on; blocks: NULL where there is no mask, or where it is not looked at by blocks. */

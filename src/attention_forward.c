@@ -105,6 +105,7 @@ struct kind {
     int64_t head_dim, value_dim;
     int32_t dtype, out_dtype, bias_dtype, aligned;
     uint32_t modifiers;
+    struct stored k_stored, v_stored;
     int32_t built; /* 0: what is kept are parameters, 1: a plan with its program */
 };
 
@@ -118,6 +119,8 @@ static struct kind kind_of(const struct problem *problem, const struct choice *c
                          (int32_t)problem->bias_dtype,
                          problem->aligned,
                          problem->modifiers,
+                         problem->k_stored,
+                         problem->v_stored,
                          built};
 }
 
@@ -175,7 +178,7 @@ void attention_forward_blocks(const struct problem *problem, const struct choice
 
 static clattn_status build(clattn_context *context, const struct problem *problem, const struct choice *choice,
                            struct ready *ready) {
-    char tile[256], modifiers[128], options[768];
+    char tile[256], modifiers[ATTENTION_CALL_OPTIONS], options[1024];
     const struct plan *plan = &ready->plan;
     ready->plan = plan_of_choice(problem, choice);
     tile_options(&plan->shape, "plain", tile, sizeof tile);

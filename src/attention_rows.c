@@ -17,50 +17,58 @@ enum { MOST_ITEMS = 64, GROUPS_PER_UNIT = 64 };
 struct kernel {
     const char *file, *name;
     unsigned modifiers;
+    bool reads_keys, reads_values; /* then it is compiled for how they are stored */
 };
 
 enum { PLACES = MODIFIER_SEQUENCES | MODIFIER_PAGED, SIGHT = PLACES | MODIFIER_BAND | MODIFIER_MASK | MODIFIER_BIAS };
 
-static const struct kernel pack = {"attention_pack.cl", "attention_pack", PLACES},
-                           unpack = {"attention_pack.cl", "attention_unpack", PLACES},
+static const struct kernel pack = {"attention_pack.cl", "attention_pack", PLACES, true, true},
+                           unpack = {"attention_pack.cl", "attention_unpack", PLACES, false, false},
                            scores = {"attention_scores.cl", "attention_scores",
-                                     SIGHT | MODIFIER_ALIBI | MODIFIER_SOFTCAP | MODIFIER_SINKS},
-                           special = {"attention_special.cl", "attention_special", SIGHT};
+                                     SIGHT | MODIFIER_ALIBI | MODIFIER_SOFTCAP | MODIFIER_SINKS, false, false},
+                           special = {"attention_special.cl", "attention_special", SIGHT, false, true};
 
 /* Everything that the program's text depends on. */
 struct kind {
     const struct kernel *kernel;
     uint32_t modifiers;
-    int32_t dtype, out_dtype, bias_dtype, items, unused;
+    struct stored k_stored, v_stored;
+    int32_t dtype, out_dtype, bias_dtype, items;
 };
 
 static size_t items_of(const struct unfused_call *call) {
     return call->facts->max_group < MOST_ITEMS ? call->facts->max_group : MOST_ITEMS;
 }
 
-static struct kind kind_of(const struct unfused_call *call, const struct kernel *kernel) {
-    const unsigned modifiers = call->problem->modifiers & kernel->modifiers;
-    struct kind kind;
-    memset(&kind, 0, sizeof kind); /* padding too: it is compared byte by byte */
-    kind.kernel = kernel;
-    kind.modifiers = modifiers;
-    kind.dtype = (int32_t)call->problem->dtype;
-    kind.out_dtype = (int32_t)call->problem->out_dtype;
-    kind.bias_dtype = (modifiers & MODIFIER_BIAS) != 0 ? (int32_t)call->problem->bias_dtype : 0;
-    kind.items = (int32_t)items_of(call);
-    return kind;
-}
-
 /* As a kernel's text sees it. */
 static struct problem problem_of(const struct unfused_call *call, const struct kernel *kernel) {
     struct problem problem = *call->problem;
     problem.modifiers &= kernel->modifiers;
+    if (!kernel->reads_keys)
+        problem.k_stored = (struct stored){0};
+    if (!kernel->reads_values)
+        problem.v_stored = (struct stored){0};
     return problem;
+}
+
+static struct kind kind_of(const struct unfused_call *call, const struct kernel *kernel) {
+    const struct problem problem = problem_of(call, kernel);
+    struct kind kind;
+    memset(&kind, 0, sizeof kind); /* padding too: it is compared byte by byte */
+    kind.kernel = kernel;
+    kind.k_stored = problem.k_stored;
+    kind.v_stored = problem.v_stored;
+    kind.modifiers = problem.modifiers;
+    kind.dtype = (int32_t)problem.dtype;
+    kind.out_dtype = (int32_t)problem.out_dtype;
+    kind.bias_dtype = (problem.modifiers & MODIFIER_BIAS) != 0 ? (int32_t)problem.bias_dtype : 0;
+    kind.items = (int32_t)items_of(call);
+    return kind;
 }
 
 static clattn_status build(clattn_context *context, const struct unfused_call *call, const struct kind *kind,
                            struct program **program) {
-    char modifiers[128], options[256];
+    char modifiers[ATTENTION_CALL_OPTIONS], options[512];
     const struct problem problem = problem_of(call, kind->kernel);
     attention_call_options(&problem, modifiers, sizeof modifiers);
     snprintf(options, sizeof options, "%s -DELEMENT=%d -DOUT_ELEMENT=%d -DITEMS=%d", modifiers, kind->dtype,

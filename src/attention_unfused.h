@@ -7,8 +7,8 @@
 #include "launch.h"
 
 struct unfused_needs {
-    bool packs_q, packs_k; /* products want sequences at even distances */
-    bool finite_v;         /* a key may be hidden, and what it holds with it; packs v as well */
+    bool packs_q, packs_k; /* products want sequences at even distances, and elements */
+    bool finite_v;         /* a key may be hidden, and what it holds with it, or v is quantised; packs v as well */
     bool scores;           /* products become scores by a kernel of their own; a causal limit alone is the softmax's */
     bool unpacks;          /* results do not lie as the products give them */
     bool sinks;

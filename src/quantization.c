@@ -33,9 +33,9 @@ static int64_t bytes_of_block(clattn_dtype dtype, const clattn_quantization *qua
     return (codes + 1) / 2;
 }
 
-static int64_t bytes_between_blocks(clattn_dtype dtype, const clattn_quantization *quantization) {
+int64_t quantization_code_stride(const clattn_tensor *tensor, const clattn_quantization *quantization) {
     const int64_t codes = quantization->code_stride > 0 ? quantization->code_stride : quantization->block;
-    return dtype == CLATTN_I4 ? codes / 2 : codes;
+    return tensor->dtype == CLATTN_I4 ? codes / 2 : codes;
 }
 
 /* False where a row's bytes exceed 64 bits. */
@@ -51,8 +51,7 @@ static bool extent_of(const clattn_tensor *tensor, const clattn_quantization *qu
     if (blocks == 0)
         return true;
     const int64_t rest = tensor->dims[COLUMN] - (blocks - 1) * quantization->block;
-    return !__builtin_mul_overflow(blocks - 1, bytes_between_blocks(tensor->dtype, quantization),
-                                   &extent->dims[COLUMN]) &&
+    return !__builtin_mul_overflow(blocks - 1, quantization_code_stride(tensor, quantization), &extent->dims[COLUMN]) &&
            !__builtin_add_overflow(extent->dims[COLUMN], bytes_of_block(tensor->dtype, quantization, rest),
                                    &extent->dims[COLUMN]);
 }
@@ -170,7 +169,7 @@ clattn_status quantization_check(clattn_context *context, const struct quantized
 static int32_t alignment_of(const clattn_tensor *tensor, const clattn_quantization *quantization) {
     const clattn_tensor extent = quantization_extent(tensor, quantization);
     const bool several = in_blocks(tensor) && blocks_of(tensor, quantization) > 1;
-    const int64_t between = several ? bytes_between_blocks(tensor->dtype, quantization) : 0;
+    const int64_t between = several ? quantization_code_stride(tensor, quantization) : 0;
     int32_t bytes = WIDEST_LOAD;
     while (bytes > 1 && (between % bytes != 0 || !check_aligned(&extent, (size_t)bytes)))
         bytes /= 2;

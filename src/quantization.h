@@ -24,6 +24,9 @@ clattn_status quantization_check(clattn_context *context, const struct quantized
  * row of codes from its first byte to its last. */
 clattn_tensor quantization_extent(const clattn_tensor *tensor, const clattn_quantization *quantization);
 
+/* Bytes from one block of a row to the next. */
+int64_t quantization_code_stride(const clattn_tensor *tensor, const clattn_quantization *quantization);
+
 /* Of a checked tensor; all zero where it holds values. */
 struct stored quantization_stored(const clattn_tensor *tensor, const clattn_quantization *quantization);
 

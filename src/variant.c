@@ -28,6 +28,8 @@ static const char *accepts_attention_pipelined(const struct device_facts *facts,
     if (problem->head_dim % 16 != 0 || problem->value_dim % 16 != 0 || problem->value_dim == 0 ||
         problem->head_dim > 256 || problem->value_dim > 256)
         return "The pipeline takes head dims that are multiples of 16 up to 256.";
+    if (problem->k_stored.dtype != 0 || problem->v_stored.dtype != 0)
+        return "The copy engine brings elements, and keys or values are quantised.";
     if (problem->page_size % 8 != 0)
         return "The pipeline takes pages of a multiple of 8 keys.";
     if ((problem->modifiers & MODIFIER_SEQUENCES) == 0 && problem->nq < problem->q_rows)

@@ -194,11 +194,19 @@ void attention_data_poison(struct attention_data *data, double value) {
     free(seen.biases);
 }
 
+static void free_codes(const struct attention_codes *codes) {
+    free(codes->codes);
+    free(codes->scales);
+    free(codes->zeros);
+}
+
 void attention_data_free(struct attention_data *data) {
     double *const arrays[] = {data->q,         data->k,         data->v,         data->mask,
                               data->bias,      data->alibi,     data->sinks,     data->q_lengths,
                               data->k_lengths, data->q_offsets, data->k_offsets, data->page_table};
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         free(arrays[i]);
+    free_codes(&data->codes_k);
+    free_codes(&data->codes_v);
     memset(data, 0, sizeof *data);
 }

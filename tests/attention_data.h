@@ -5,7 +5,15 @@
 #include "attention_cases.h"
 #include "reference.h"
 
+struct code_format;
 struct test_layout;
+
+/* A tensor's codes, and its scales and zeros by blocks of rows (by heads); attention_codes.h makes them. */
+struct attention_codes {
+    const struct code_format *format; /* NULL: the tensor is not quantised */
+    int *codes;
+    double *scales, *zeros;
+};
 
 /* A problem's settings, its inputs as dense doubles that the dtype holds exactly, and where they lie on the device. */
 struct attention_data {
@@ -15,6 +23,8 @@ struct attention_data {
     struct reference_attention problem;
     double *q, *k, *v;
     double *mask, *bias, *alibi, *sinks, *q_lengths, *k_lengths, *q_offsets, *k_offsets, *page_table; /* or NULL */
+
+    struct attention_codes codes_k, codes_v;
 
     const struct test_layout *layout_q, *layout_k, *layout_v, *layout_o, *layout_lse; /* NULL: dense */
     const struct test_layout *layout_mask, *layout_bias, *layout_alibi, *layout_sinks, *layout_q_lengths,

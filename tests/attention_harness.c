@@ -1,6 +1,7 @@
 /* Attention problems on the device: tensors with NaN in all gaps, each call made twice, each result held against the
  * oracle with the plain version's error as yardstick. */
 #include "attention_harness.h"
+#include "attention_codes.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -90,6 +91,7 @@ static struct attention_data poisoned(const struct attention_data *data) {
 
 struct tensors {
     struct test_tensor in[INPUTS], o, lse;
+    struct code_tensors codes_k, codes_v; /* where k and v are quantised, in the place of theirs */
     clattn_attention_op op;
 };
 
@@ -105,6 +107,17 @@ static struct tensors upload(const struct attention_data *data) {
             *view = t.in[i].view;
         }
     }
+    if (data->codes_k.format) {
+        t.codes_k = attention_codes_upload(data, &data->codes_k, copy.k, gap_of(data));
+        t.op.k = t.codes_k.view;
+        t.op.k_quantization = t.codes_k.quantization;
+    }
+    if (data->codes_v.format) {
+        t.codes_v = attention_codes_upload(data, &data->codes_v, copy.v, gap_of(data));
+        t.op.v = t.codes_v.view;
+        t.op.v_quantization = t.codes_v.quantization;
+    }
+    copy.codes_k = copy.codes_v = (struct attention_codes){NULL};
     attention_data_free(&copy);
     t.o = test_output(data->out_dtype, 4, o_dims, data->layout_o);
     t.op.o = t.o.view;
@@ -118,6 +131,8 @@ static struct tensors upload(const struct attention_data *data) {
 static void release(struct tensors *t) {
     for (size_t i = 0; i < INPUTS; i++)
         test_release(&t->in[i]);
+    attention_codes_release(&t->codes_k);
+    attention_codes_release(&t->codes_v);
     test_release(&t->o);
     test_release(&t->lse);
 }
@@ -153,6 +168,10 @@ struct attention_result attention_run(const struct attention_data *data, const c
     for (size_t i = 0; i < INPUTS; i++)
         if (t.in[i].buffer)
             test_untouched(&t.in[i], inputs[i].name);
+    if (t.codes_k.codes.buffer)
+        attention_codes_untouched(&t.codes_k);
+    if (t.codes_v.codes.buffer)
+        attention_codes_untouched(&t.codes_v);
     release(&t);
     return result;
 }
@@ -230,17 +249,24 @@ static size_t modifiers_of(const clattn_attention_op *op) {
     return bits;
 }
 
-/* All variants where head dim and value dim are 64, or where CLATTN_TEST_FULL is set; else one of them, another for
- * each kind of program. With modifiers the 16-bit types, whose code differs from that of fp32 in loads and stores alone,
- * take the preferred one and one more in turn. */
+/* How a tensor is quantised, as a number; 0: not at all. */
+static size_t codes_of(const struct attention_codes *codes) {
+    return codes->format ? (size_t)codes->format->dtype + (size_t)codes->format->block / 32 : 0;
+}
+
+/* All variants where head dim and value dim are 64, or where CLATTN_TEST_FULL is set; else, and of quantised tensors, one
+ * of them, another for each kind of program. With modifiers the 16-bit types, whose code differs from that of fp32 in
+ * loads and stores alone, take the preferred one and one more in turn. */
 static size_t due_variants(const struct attention_data *data, const char **names, size_t count) {
     const struct reference_attention *p = &data->problem;
     const size_t modifiers = modifiers_of(&data->settings);
+    const size_t quantised = codes_of(&data->codes_k) * 3 + codes_of(&data->codes_v);
     const char *full = getenv("CLATTN_TEST_FULL");
     if ((full && *full) || count == 0)
         return count;
-    if (p->head_dim != 64 || p->value_dim != 64) {
-        names[0] = names[(size_t)(p->head_dim * 7 + p->value_dim + (int)data->dtype * 3 + p->causal) % count];
+    if (p->head_dim != 64 || p->value_dim != 64 || quantised) {
+        names[0] =
+            names[((size_t)(p->head_dim * 7 + p->value_dim + (int)data->dtype * 3 + p->causal) + quantised) % count];
         return 1;
     }
     if (data->dtype == CLATTN_F32 || modifiers == 0 || count < 3)

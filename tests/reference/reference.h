@@ -129,6 +129,25 @@ void plain_attention_backward(const struct reference_attention *problem, clattn_
                               const double *o, const double *lse, const double *dout, const double *dlse,
                               const struct reference_gradients *to);
 
+/* ---- quantised rows ---- */
+
+/* What an e4m3 byte stands for. */
+double reference_e4m3(int code);
+/* What a code stands for as an element of `to`: worked out in fp32, then rounded. */
+double reference_dequantize(clattn_dtype dtype, int code, double scale, double zero, clattn_dtype to);
+/* Codes of one block in CLATTN_I8 or CLATTN_I4, its scale and zero as fp16 holds them. */
+void reference_quantize(clattn_dtype dtype, bool with_zeros, int64_t count, const double *values, double *scale,
+                        double *zero, int *codes);
+void reference_quantize_e4m3(int64_t count, const double *values, double scale, int *codes);
+
+/* Where the code of a column lies, counted from the first byte of its row, and the bits below it there. */
+struct reference_place {
+    int64_t byte;
+    int shift;
+};
+struct reference_place reference_code_place(clattn_dtype dtype, const clattn_quantization *quantization,
+                                            int64_t column);
+
 /* ---- matrix product ---- */
 
 struct reference_gemm {
