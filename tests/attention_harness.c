@@ -249,24 +249,17 @@ static size_t modifiers_of(const clattn_attention_op *op) {
     return bits;
 }
 
-/* How a tensor is quantised, as a number; 0: not at all. */
-static size_t codes_of(const struct attention_codes *codes) {
-    return codes->format ? (size_t)codes->format->dtype + (size_t)codes->format->block / 32 : 0;
-}
-
-/* All variants where head dim and value dim are 64, or where CLATTN_TEST_FULL is set; else, and of quantised tensors, one
- * of them, another for each kind of program. With modifiers the 16-bit types, whose code differs from that of fp32 in
- * loads and stores alone, take the preferred one and one more in turn. */
+/* All variants where head dim and value dim are 64, or where CLATTN_TEST_FULL is set; else one of them, another for
+ * each kind of program. With modifiers the 16-bit types, whose code differs from that of fp32 in loads and stores alone,
+ * take the preferred one and one more in turn. */
 static size_t due_variants(const struct attention_data *data, const char **names, size_t count) {
     const struct reference_attention *p = &data->problem;
     const size_t modifiers = modifiers_of(&data->settings);
-    const size_t quantised = codes_of(&data->codes_k) * 3 + codes_of(&data->codes_v);
     const char *full = getenv("CLATTN_TEST_FULL");
     if ((full && *full) || count == 0)
         return count;
-    if (p->head_dim != 64 || p->value_dim != 64 || quantised) {
-        names[0] =
-            names[((size_t)(p->head_dim * 7 + p->value_dim + (int)data->dtype * 3 + p->causal) + quantised) % count];
+    if (p->head_dim != 64 || p->value_dim != 64) {
+        names[0] = names[(size_t)(p->head_dim * 7 + p->value_dim + (int)data->dtype * 3 + p->causal) % count];
         return 1;
     }
     if (data->dtype == CLATTN_F32 || modifiers == 0 || count < 3)

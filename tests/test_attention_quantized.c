@@ -47,13 +47,40 @@ static struct attention_data quantised(const struct attention_case *shape, clatt
     return data;
 }
 
-static void check(const struct attention_case *shape, clattn_dtype dtype, const struct code_format *k,
-                  const struct code_format *v) {
+/* Every format is a program of its own: they take the variants that stage tiles in turn, which share the code that reads
+ * codes; CLATTN_TEST_FULL=1 gives all. */
+static size_t due_variants(const struct attention_data *data, const char **names, size_t limit) {
+    static size_t turn;
+    const size_t all = attention_variants(data, names, limit);
+    const char *full = getenv("CLATTN_TEST_FULL");
+    size_t count = 0;
+    for (size_t i = 0; i < all; i++)
+        if ((full && *full) || strcmp(names[i], "unfused") != 0)
+            names[count++] = names[i];
+    assert_true(count > 0);
+    if (full && *full)
+        return count;
+    names[0] = names[turn++ % count];
+    return 1;
+}
+
+static void check(struct attention_data *data) {
+    const char *names[16];
+    const size_t count = due_variants(data, names, 16);
+    const double gaps[] = {(double)NAN, INFINITY};
+    for (size_t i = 0; i < 2 * count; i++) {
+        data->gap = gaps[i % 2];
+        struct attention_result result = attention_run(data, names[i / 2]);
+        attention_compare(data, &result, names[i / 2], 64);
+        attention_result_free(&result);
+    }
+    attention_data_free(data);
+}
+
+static void check_formats(const struct attention_case *shape, clattn_dtype dtype, const struct code_format *k,
+                          const struct code_format *v) {
     struct attention_data data = quantised(shape, dtype, k, v);
-    attention_check(&data);
-    data.gap = INFINITY;
-    attention_check(&data);
-    attention_data_free(&data);
+    check(&data);
 }
 
 /* ---- formats ---- */
@@ -61,19 +88,19 @@ static void check(const struct attention_case *shape, clattn_dtype dtype, const 
 static void every_format(void **state) {
     const struct attention_case shape = shape_of("quantised", D, D);
     (void)state;
-    check(&shape, CLATTN_F16, &i8, &i8);
-    check(&shape, CLATTN_F32, &i8_zeros, &i8_zeros);
-    check(&shape, CLATTN_F16, &i4, &i4);
-    check(&shape, CLATTN_F32, &i4_halves, &i4_zeros);
-    check(&shape, CLATTN_F32, &f8, &f8);
-    check(&shape, CLATTN_BF16, &f8_apart, &i4_halves_zeros);
+    check_formats(&shape, CLATTN_F16, &i8, &i8);
+    check_formats(&shape, CLATTN_F32, &i8_zeros, &i8_zeros);
+    check_formats(&shape, CLATTN_F16, &i4, &i4);
+    check_formats(&shape, CLATTN_F32, &i4_halves, &i4_zeros);
+    check_formats(&shape, CLATTN_F32, &f8, &f8);
+    check_formats(&shape, CLATTN_BF16, &f8_apart, &i4_halves_zeros);
 }
 
 static void one_of_the_two(void **state) {
     const struct attention_case shape = shape_of("one of the two", D, D);
     (void)state;
-    check(&shape, CLATTN_F16, &i8, NULL);
-    check(&shape, CLATTN_F32, NULL, &i4);
+    check_formats(&shape, CLATTN_F16, &i8, NULL);
+    check_formats(&shape, CLATTN_F32, NULL, &i4);
 }
 
 /* The last block is short, the last chunk too; of four bits the last byte may be half in use. */
@@ -81,28 +108,35 @@ static void dims_that_fit_nothing(void **state) {
     const struct attention_case odd = shape_of("odd dims", 45, 33), small = shape_of("small dims", 3, 1);
     const struct attention_case halves = shape_of("short halves", 40, 69);
     (void)state;
-    check(&odd, CLATTN_F16, &i4, &i8_apart);
-    check(&odd, CLATTN_F32, &i8_zeros, &f8_apart);
-    check(&small, CLATTN_F32, &f8_apart, &i4_zeros);
-    check(&halves, CLATTN_F32, &i4_halves, &i4_halves_zeros);
+    check_formats(&odd, CLATTN_F16, &i4, &i8_apart);
+    check_formats(&odd, CLATTN_F32, &i8_zeros, &f8_apart);
+    check_formats(&small, CLATTN_F32, &f8_apart, &i4_zeros);
+    check_formats(&halves, CLATTN_F32, &i4_halves, &i4_halves_zeros);
 }
 
-/* The very bits that a cache of values in q's dtype gives, from every variant. */
-static void the_bits_of_values(void **state) {
+/* The very bits that a cache of values in q's dtype gives. */
+static void same_bits(clattn_dtype dtype, const struct code_format *k, const struct code_format *v, bool all) {
     const struct attention_case shape = shape_of("bits", D, D);
-    (void)state;
-    struct attention_data data = quantised(&shape, CLATTN_F16, &i8, &i8), plain = data;
+    struct attention_data data = quantised(&shape, dtype, k, v), plain = data;
     plain.codes_k.format = plain.codes_v.format = NULL;
     const char *names[16];
     const size_t count = attention_variants(&data, names, 16);
     assert_true(count > 1);
     for (size_t i = 0; i < count; i++) {
+        if (!all && strcmp(names[i], "unfused") != 0)
+            continue;
         struct attention_result a = attention_run(&data, names[i]), b = attention_run(&plain, names[i]);
         attention_same_rows(&data, names[i], &a, &b, 0, attention_row_count(&data));
         attention_result_free(&a);
         attention_result_free(&b);
     }
     attention_data_free(&data);
+}
+
+static void the_bits_of_values(void **state) {
+    (void)state;
+    same_bits(CLATTN_F16, &i8, &i8, true);
+    same_bits(CLATTN_F32, &f8_apart, &i4_halves_zeros, false);
 }
 
 /* ---- together with modifiers ---- */
@@ -114,14 +148,15 @@ static void in_pages(void **state) {
     (void)state;
     shape.nk = PAGE;
     shape.causal = CLATTN_CAUSAL_BOTTOM_RIGHT;
-    shape.with =
-        (struct case_modifiers){.page_table = table, .max_pages = ENTRIES, .pages = POOL, .k_lengths = lengths};
-    check(&shape, CLATTN_F16, &i8_zeros, &i4);
-    shape.with.has_window = true;
-    shape.with.window_left = 20;
-    check(&shape, CLATTN_F16, &i8_zeros, &i4);
+    shape.with = (struct case_modifiers){.page_table = table,
+                                         .max_pages = ENTRIES,
+                                         .pages = POOL,
+                                         .k_lengths = lengths,
+                                         .has_window = true,
+                                         .window_left = 20};
+    check_formats(&shape, CLATTN_F16, &i8_zeros, &i4);
     shape.with.softcap = 3;
-    check(&shape, CLATTN_F32, &f8, &i8_apart);
+    check_formats(&shape, CLATTN_F32, &f8, &i8_apart);
 }
 
 static void one_behind_the_other(void **state) {
@@ -130,11 +165,11 @@ static void one_behind_the_other(void **state) {
     struct attention_case shape = shape_of("quantised, ragged", D, D);
     (void)state;
     shape.with = (struct case_modifiers){.q_offsets = q_offsets, .k_offsets = k_offsets};
-    check(&shape, CLATTN_F16, &i4_zeros, &f8);
+    check_formats(&shape, CLATTN_F16, &i4_zeros, &f8);
     shape.causal = CLATTN_CAUSAL_BOTTOM_RIGHT;
     shape.with.alibi = slopes;
     shape.with.sinks = sinks;
-    check(&shape, CLATTN_F32, &i8, &i8);
+    check_formats(&shape, CLATTN_F32, &i8, &i8);
 }
 
 /* Pages out of range lead nowhere, with scales as with codes. */
@@ -145,7 +180,12 @@ static void wild_pages_do_no_harm(void **state) {
     shape.nk = PAGE;
     shape.with = (struct case_modifiers){.page_table = wild, .max_pages = ENTRIES, .pages = POOL, .k_lengths = lengths};
     struct attention_data data = quantised(&shape, CLATTN_F16, &i8_zeros, &i4);
-    attention_survive(&data);
+    const char *names[16];
+    data.wild = true;
+    for (size_t i = due_variants(&data, names, 16); i > 0; i--) {
+        struct attention_result result = attention_run(&data, names[i - 1]);
+        attention_result_free(&result);
+    }
     attention_data_free(&data);
 }
 
@@ -164,7 +204,7 @@ static void spoil_block(struct attention_data *data, struct attention_codes *cod
 /* A scale of NaN or infinity in a key or a value, and a scale so large that values overflow, reach the rows that see the
  * key and no other. */
 static void spoilt_scales_spoil_what_sees_them(void **state) {
-    const double scales[] = {(double)NAN, INFINITY, 60000};
+    const double scales[] = {(double)NAN, INFINITY, 60000}; /* one goes to each variant, two of the first */
     struct attention_case shape = shape_of("spoilt scale", D, D);
     (void)state;
     shape.causal = CLATTN_CAUSAL_BOTTOM_RIGHT;
@@ -173,8 +213,7 @@ static void spoilt_scales_spoil_what_sees_them(void **state) {
             struct attention_data data = quantised(&shape, CLATTN_F16, &i8, &i8);
             struct attention_codes *codes = of_k ? &data.codes_k : &data.codes_v;
             spoil_block(&data, codes, of_k ? data.k : data.v, D, 71, 1, scales[i]); /* the last rows see it */
-            attention_check(&data);
-            attention_data_free(&data);
+            check(&data);
         }
 }
 
@@ -262,19 +301,16 @@ static void blocks_of_ggml_are_read_in_place(void **state) {
     op.o = o.view;
     view_blocks(k, CLATTN_I8, sizeof *keys, &op.k, &op.k_quantization);
     view_blocks(v, CLATTN_I4, sizeof *values, &op.v, &op.v_quantization);
-    data.without_lse = true;
     const char *names[16];
-    const size_t count = attention_variants(&data, names, 16);
-    for (size_t i = 0; i < count; i++) {
+    size_t index = 0, count = 0;
+    while (count < 16 && (names[count] = test_next_variant(&op.head, &index)))
+        count++;
+    for (size_t i = 0; i < count; i += 2) {
         struct attention_result result = {.o = test_array(attention_o_count(&data))};
-        char reason[160];
-        CHECK(clattn_variant_question(device.clattn, &op.head, names[i], reason, sizeof reason));
-        if (reason[0] == '\0' && i % 2 == 0) {
-            test_reset(&o);
-            test_run(&op.head, names[i]);
-            test_read(&o, result.o);
-            attention_compare(&data, &result, names[i], 64);
-        }
+        test_reset(&o);
+        test_run(&op.head, names[i]);
+        test_read(&o, result.o);
+        attention_compare(&data, &result, names[i], 64);
         attention_result_free(&result);
     }
     test_release(&q);
