@@ -119,6 +119,15 @@ clattn_status check_dtype(const char *name, const clattn_tensor *tensor, unsigne
                       names);
 }
 
+clattn_status check_scalar(clattn_context *context, const char *name, const clattn_tensor *tensor, clattn_dtype dtype,
+                           enum check_access access) {
+    FORWARD(check_tensor(context, name, tensor, access));
+    FORWARD(check_dtype(name, tensor, 1u << dtype));
+    const int64_t elements = check_product(tensor->dims, tensor->rank);
+    RETURN_IF(elements != 1, CLATTN_INVALID_ARGUMENT, "%s has %" PRId64 " elements, must have 1", name, elements);
+    return CLATTN_SUCCESS;
+}
+
 clattn_status check_innermost_dense(const char *name, const clattn_tensor *tensor) {
     const int last = tensor->rank - 1;
     RETURN_IF(tensor->dims[last] > 1 && tensor->strides[last] != 1, CLATTN_INVALID_ARGUMENT,

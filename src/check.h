@@ -34,9 +34,31 @@ clattn_status check_disjoint(const char *output_name, const clattn_tensor *outpu
                              const clattn_tensor *other);
 /* Same memory, offset, dtype, dims and strides: the documented in-place form. */
 bool check_same_view(const clattn_tensor *a, const clattn_tensor *b);
+/* The same where the dtypes need only be of one size. */
+bool check_same_place(const clattn_tensor *a, const clattn_tensor *b);
+
+/* A view in bytes of the parent buffer; first and end as in a half-open range. */
+struct check_extent {
+    cl_mem parent;
+    int64_t first, end, element;
+    const clattn_tensor *tensor;
+};
+/* One of any number of tensors. */
+struct check_member {
+    const char *name;
+    int index; /* in the array of that name; -1: it is no array's */
+    bool written;
+    const clattn_tensor *tensor; /* present and not empty */
+    struct check_extent extent;  /* made by the check */
+};
+/* As check_all_disjoint(), for many: sorts the members. */
+clattn_status check_members_disjoint(struct check_member *members, int count);
 /* Struct size, queue present, on this context and device, wait list consistent, workspace inside its buffer and at
  * least `needed` bytes, aligned. That it overlaps none of the call's tensors is the caller's duty. */
 clattn_status check_launch(clattn_context *context, const clattn_launch *launch, size_t needed);
+/* A single element of the dtype. */
+clattn_status check_scalar(clattn_context *context, const char *name, const clattn_tensor *tensor, clattn_dtype dtype,
+                           enum check_access access);
 /* context, op not NULL, head.kind as expected, head.size at least `minimum`. */
 clattn_status check_op(const clattn_context *context, const clattn_op *op, clattn_op_kind kind, size_t minimum);
 

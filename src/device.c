@@ -168,7 +168,7 @@ static clattn_status query_names(cl_device_id device, struct device_facts *facts
 }
 
 static clattn_status query_limits(cl_device_id device, struct device_facts *facts) {
-    size_t group = 0, item[16] = {0};
+    size_t group = 0, item[16] = {0}, arguments = 0;
     cl_uint dims = 0, units = 0;
     cl_ulong local = 0, global = 0, allocation = 0;
     QUERY(device, CL_DEVICE_MAX_WORK_GROUP_SIZE, group);
@@ -180,6 +180,8 @@ static clattn_status query_limits(cl_device_id device, struct device_facts *fact
     QUERY(device, CL_DEVICE_LOCAL_MEM_SIZE, local);
     QUERY(device, CL_DEVICE_GLOBAL_MEM_SIZE, global);
     QUERY(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE, allocation);
+    if (clGetDeviceInfo(device, CL_DEVICE_MAX_PARAMETER_SIZE, sizeof arguments, &arguments, NULL) == CL_SUCCESS)
+        facts->argument_bytes = arguments > UINT32_MAX ? UINT32_MAX : (uint32_t)arguments;
     facts->max_group = group > UINT32_MAX ? UINT32_MAX : (uint32_t)group;
     for (int i = 0; i < 3; i++)
         facts->max_item[i] = item[i] > UINT32_MAX ? UINT32_MAX : (uint32_t)item[i];

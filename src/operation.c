@@ -31,6 +31,16 @@ const struct operation *operation_of(clattn_op_kind kind) {
         return &operation_softmax_backward;
     case CLATTN_OP_SOFTMAX_TOPK:
         return &operation_softmax_topk;
+    case CLATTN_OP_CAST:
+        return &operation_cast;
+    case CLATTN_OP_UNSCALE:
+        return &operation_unscale;
+    case CLATTN_OP_LOSS_SCALE:
+        return &operation_loss_scale;
+    case CLATTN_OP_ADAMW:
+        return &operation_adamw;
+    case CLATTN_OP_SGD:
+        return &operation_sgd;
     default:
         return NULL;
     }

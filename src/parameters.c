@@ -46,6 +46,7 @@ const char *parameters_refusal(const struct parameters *set) {
         {"stage_slots", 1, 2, false, "stage_slots must be 1 or 2."},
         {"team", 0, 1024, true, "team must be 0 or a power of two up to 1024."},
         {"group", 0, 1024, true, "group must be 0 or a power of two up to 1024."},
+        {"blocks", 0, 65536, false, "blocks must lie in 0..65536."},
         {"vector", 0, 8, true, "vector must be 0, 1, 4 or 8."},
     };
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {

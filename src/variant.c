@@ -234,6 +234,16 @@ const char *variant_op_name(clattn_op_kind op) {
         return "softmax_backward";
     case CLATTN_OP_SOFTMAX_TOPK:
         return "softmax_topk";
+    case CLATTN_OP_CAST:
+        return "cast";
+    case CLATTN_OP_UNSCALE:
+        return "unscale";
+    case CLATTN_OP_LOSS_SCALE:
+        return "loss_scale";
+    case CLATTN_OP_ADAMW:
+        return "adamw";
+    case CLATTN_OP_SGD:
+        return "sgd";
     }
     return "unknown";
 }

@@ -10,7 +10,7 @@
 #include <stddef.h>
 
 #define FAKE_DEVICES 2
-#define FAKE_ARGUMENTS_MAX 40
+#define FAKE_ARGUMENTS_MAX 64
 #define FAKE_ARGUMENT_BYTES 1024
 #define FAKE_WAITS_MAX 16
 

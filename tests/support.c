@@ -148,6 +148,16 @@ clattn_status test_dispatch(clattn_context *context, const clattn_op *op, const 
         return clattn_softmax_topk(context, (const clattn_softmax_topk_op *)op, launch);
     case CLATTN_OP_NORM:
         return clattn_norm(context, (const clattn_norm_op *)op, launch);
+    case CLATTN_OP_CAST:
+        return clattn_cast(context, (const clattn_cast_op *)op, launch);
+    case CLATTN_OP_UNSCALE:
+        return clattn_unscale(context, (const clattn_unscale_op *)op, launch);
+    case CLATTN_OP_LOSS_SCALE:
+        return clattn_loss_scale_update(context, (const clattn_loss_scale_op *)op, launch);
+    case CLATTN_OP_ADAMW:
+        return clattn_adamw(context, (const clattn_adamw_op *)op, launch);
+    case CLATTN_OP_SGD:
+        return clattn_sgd(context, (const clattn_sgd_op *)op, launch);
     case CLATTN_OP_GEMM:
         return clattn_gemm(context, (const clattn_gemm_op *)op, launch);
     }

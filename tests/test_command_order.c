@@ -3,6 +3,7 @@
 #include "context.h"
 #include "fake_cl.h"
 
+#include <clattn/training.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -137,6 +138,24 @@ static clattn_status split_softmax(const clattn_launch *launch) {
     return clattn_softmax(context, &op, &split);
 }
 
+/* Two dtypes, and more tensors of one than a launch takes: three launches and the counter. */
+static clattn_status step(const clattn_launch *launch) {
+    enum { TENSORS = 17 };
+    const int64_t dims[] = {40}, one = 1;
+    clattn_tensor of[5][TENSORS];
+    clattn_adamw_op op;
+    clattn_adamw_init(&op);
+    for (int i = 0; i < TENSORS; i++)
+        for (int v = 0; v < 5; v++)
+            of[v][i] = tensor_at(64 * (5 * i + v), CLATTN_F32, 1, dims);
+    of[1][3] = tensor_at(2 * of[1][3].offset, CLATTN_BF16, 1, dims);
+    op.list = (clattn_optimizer_list){.count = TENSORS, .param = of[0], .grad = of[1]};
+    op.list.steps = tensor_at(64 * 5 * TENSORS, CLATTN_I32, 1, &one);
+    op.m = of[3];
+    op.v = of[4];
+    return clattn_adamw(context, &op, launch);
+}
+
 static void states_merge_after_all_builds(void **state) {
     (void)state;
     check(merge_states, 2, 3);
@@ -157,12 +176,18 @@ static void split_softmax_starts_after_all_builds(void **state) {
     check(split_softmax, 2, 2);
 }
 
+static void a_step_starts_after_all_builds(void **state) {
+    (void)state;
+    check(step, 3, 4);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(states_merge_after_all_builds, set_up, tear_down),
         cmocka_unit_test_setup_teardown(results_merge_after_all_builds, set_up, tear_down),
         cmocka_unit_test_setup_teardown(attention_starts_after_all_builds, set_up, tear_down),
         cmocka_unit_test_setup_teardown(split_softmax_starts_after_all_builds, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_step_starts_after_all_builds, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("the order of commands", tests, NULL, NULL);
 }

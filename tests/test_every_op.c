@@ -3,6 +3,7 @@
 #include "attention_harness.h"
 #include "norm_harness.h"
 
+#include <clattn/training.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -273,6 +274,73 @@ static void every_norm(void **state) {
     }
 }
 
+/* A gradient of 6 under a loss scale of 4, by a list of two; SGD with a rate of 1 takes it off the weights. */
+static void every_step_of_training(void **state) {
+    enum { N = 21 };
+    const int64_t dims[] = {N}, one = 1, four = 4;
+    const double zero = 0, zeros[4] = {0};
+    double six[N], ten[N], got[N], words[4];
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        six[i] = 6;
+        ten[i] = 10;
+    }
+    struct test_tensor scale = test_input(CLATTN_I32, 1, &four, zeros, NULL, guard_value);
+    struct test_tensor flag = test_input(CLATTN_I32, 1, &one, &zero, NULL, guard_value);
+    struct test_tensor x[2], y[2], param[2];
+    clattn_tensor xs[2], ys[2], params[2];
+    for (int i = 0; i < 2; i++) {
+        x[i] = test_input(CLATTN_F16, 1, dims, six, NULL, (double)NAN);
+        y[i] = test_output(CLATTN_F32, 1, dims, NULL);
+        param[i] = test_input(CLATTN_F32, 1, dims, ten, NULL, guard_value);
+        xs[i] = x[i].view;
+        ys[i] = y[i].view;
+        params[i] = param[i].view;
+    }
+    clattn_loss_scale_op start;
+    clattn_loss_scale_init(&start);
+    start.state = scale.view;
+    start.restart = 1;
+    start.initial = 4;
+    test_run(&start.head, NULL);
+    test_read(&scale, words);
+    assert_true(words[0] == 0x40800000 && words[1] == 0);
+    clattn_unscale_op unscale;
+    clattn_unscale_init(&unscale);
+    unscale.count = 2;
+    unscale.x = xs;
+    unscale.y = ys;
+    unscale.scale = scale.view;
+    unscale.scale.dtype = CLATTN_F32;
+    unscale.scale.dims[0] = 1;
+    unscale.overflow = flag.view;
+    test_run(&unscale.head, NULL);
+    clattn_sgd_op sgd;
+    clattn_sgd_init(&sgd);
+    sgd.list = (clattn_optimizer_list){.count = 2, .param = params, .grad = ys, .overflow = flag.view};
+    sgd.lr = 1;
+    test_run(&sgd.head, NULL);
+    clattn_cast_op cast;
+    clattn_cast_init(&cast);
+    cast.x = params[1];
+    cast.y = xs[1];
+    test_run(&cast.head, NULL);
+    test_read(&param[0], got);
+    for (int i = 0; i < N; i++)
+        assert_true(got[i] == 8.5);
+    test_read(&x[1], got);
+    for (int i = 0; i < N; i++)
+        assert_true(got[i] == 8.5);
+    for (int i = 0; i < 2; i++) {
+        test_release(&x[i]);
+        test_release(&y[i]);
+        test_release(&param[i]);
+    }
+    test_release(&scale);
+    test_release(&flag);
+    ran += 4;
+}
+
 static void something_ran(void **state) {
     (void)state;
     printf("%d calls of variants\n", ran);
@@ -288,6 +356,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(every_attention_merge),
         cmocka_unit_test(every_gemm),
         cmocka_unit_test(every_norm),
+        cmocka_unit_test(every_step_of_training),
         cmocka_unit_test(something_ran),
     };
     brief = argc > 1 && strcmp(argv[1], "brief") == 0;

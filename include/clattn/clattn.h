@@ -174,7 +174,12 @@ typedef enum clattn_op_kind {
     CLATTN_OP_NORM = 6,
     CLATTN_OP_NORM_BACKWARD = 7,
     CLATTN_OP_SOFTMAX_BACKWARD = 8,
-    CLATTN_OP_SOFTMAX_TOPK = 9
+    CLATTN_OP_SOFTMAX_TOPK = 9,
+    CLATTN_OP_CAST = 16, /* these and what follows: clattn/training.h */
+    CLATTN_OP_UNSCALE = 17,
+    CLATTN_OP_LOSS_SCALE = 18,
+    CLATTN_OP_ADAMW = 19,
+    CLATTN_OP_SGD = 20
 } clattn_op_kind;
 
 /* The common head of all operation structs; set by their initialisers. */

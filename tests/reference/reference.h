@@ -204,6 +204,35 @@ void reference_norm_backward_row(const struct reference_norm *norm, const double
 void plain_norm_backward_row(const struct reference_norm *norm, clattn_dtype out_dtype, const double *v,
                              const double *dy, double *dv, double *dweight, double *dbias);
 
+/* ---- optimizers ---- */
+
+struct reference_optimizer {
+    int64_t number; /* of the step, from 1 */
+    double scale;   /* that gradients are divided by */
+    double lr, weight_decay;
+    double beta1, beta2, eps;   /* AdamW */
+    double momentum, dampening; /* SGD */
+    bool nesterov, begins;      /* begins: the velocity becomes the gradient */
+};
+
+/* One element's step, in place. */
+void reference_adamw(const struct reference_optimizer *step, double grad, double *param, double *m, double *v);
+void reference_sgd(const struct reference_optimizer *step, double grad, double *param, double *velocity);
+/* The same in fp32. */
+void plain_adamw(const struct reference_optimizer *step, double grad, double *param, double *m, double *v);
+void plain_sgd(const struct reference_optimizer *step, double grad, double *param, double *velocity);
+
+/* A dynamic loss scale. */
+struct reference_scale_rule {
+    double growth, backoff, least, most;
+    int64_t interval;
+};
+struct reference_scale {
+    double scale;
+    int64_t good, overflows, steps;
+};
+void reference_loss_scale(const struct reference_scale_rule *rule, bool overflow, struct reference_scale *state);
+
 /* ---- merging ---- */
 
 /* count states of parts of one row. */
