@@ -88,7 +88,7 @@ static clattn_status check_shapes(const clattn_attention_op *op) {
 }
 
 static clattn_status check_quantization(clattn_context *context, const clattn_attention_op *op) {
-    const struct quantized k = {"k", &op->k, &op->k_quantization}, v = {"v", &op->v, &op->v_quantization};
+    const struct quantized k = {"k", "k", &op->k, &op->k_quantization}, v = {"v", "v", &op->v, &op->v_quantization};
     FORWARD(quantization_check(context, &k, CHECK_INPUT));
     return quantization_check(context, &v, CHECK_INPUT);
 }

@@ -31,6 +31,8 @@ const struct operation *operation_of(clattn_op_kind kind) {
         return &operation_softmax_backward;
     case CLATTN_OP_SOFTMAX_TOPK:
         return &operation_softmax_topk;
+    case CLATTN_OP_ROPE_APPEND:
+        return &operation_rope_append;
     case CLATTN_OP_CAST:
         return &operation_cast;
     case CLATTN_OP_UNSCALE:

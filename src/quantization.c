@@ -71,30 +71,30 @@ static clattn_status check_nothing_is_set(const struct quantized *of) {
     RETURN_IF(quantization->block != 0, CLATTN_INVALID_ARGUMENT,
               "%s_quantization.block: %d, but %s is %s and not in "
               "blocks",
-              of->name, (int)quantization->block, of->name, dtype);
+              of->prefix, (int)quantization->block, of->name, dtype);
     RETURN_IF(quantization->nibbles != CLATTN_NIBBLES_PAIRS, CLATTN_INVALID_ARGUMENT,
-              "%s_quantization.nibbles: %d, but %s is %s", of->name, (int)quantization->nibbles, of->name, dtype);
+              "%s_quantization.nibbles: %d, but %s is %s", of->prefix, (int)quantization->nibbles, of->name, dtype);
     RETURN_IF(quantization->code_stride != 0, CLATTN_INVALID_ARGUMENT,
-              "%s_quantization.code_stride: %" PRId64 ", but %s is %s and not in blocks", of->name,
+              "%s_quantization.code_stride: %" PRId64 ", but %s is %s and not in blocks", of->prefix,
               quantization->code_stride, of->name, dtype);
     RETURN_IF(tensor_is_present(&quantization->zeros), CLATTN_INVALID_ARGUMENT,
-              "%s_quantization.zeros is present, but %s is %s", of->name, of->name, dtype);
+              "%s_quantization.zeros is present, but %s is %s", of->prefix, of->name, dtype);
     RETURN_IF(tensor_is_present(&quantization->scales) && !quantization_is_of(of->tensor), CLATTN_INVALID_ARGUMENT,
-              "%s_quantization.scales is present, but %s is %s", of->name, of->name, dtype);
+              "%s_quantization.scales is present, but %s is %s", of->prefix, of->name, dtype);
     return CLATTN_SUCCESS;
 }
 
 static clattn_status check_blocks(const struct quantized *of) {
     const clattn_quantization *quantization = of->quantization;
     RETURN_IF(quantization->block != 32 && quantization->block != 64, CLATTN_INVALID_ARGUMENT,
-              "%s_quantization.block: %d, must be 32 or 64", of->name, (int)quantization->block);
+              "%s_quantization.block: %d, must be 32 or 64", of->prefix, (int)quantization->block);
     RETURN_IF(quantization->nibbles != CLATTN_NIBBLES_PAIRS &&
                   (quantization->nibbles != CLATTN_NIBBLES_HALVES || of->tensor->dtype != CLATTN_I4),
-              CLATTN_INVALID_ARGUMENT, "%s_quantization.nibbles: %d is unknown, or %s (%s) has none", of->name,
+              CLATTN_INVALID_ARGUMENT, "%s_quantization.nibbles: %d is unknown, or %s (%s) has none", of->prefix,
               (int)quantization->nibbles, of->name, tensor_dtype_name(of->tensor->dtype));
     RETURN_IF(quantization->code_stride != 0 && quantization->code_stride < quantization->block,
               CLATTN_INVALID_ARGUMENT, "%s_quantization.code_stride: %" PRId64 ", must be 0 or at least the block's %d",
-              of->name, quantization->code_stride, (int)quantization->block);
+              of->prefix, quantization->code_stride, (int)quantization->block);
     return CLATTN_SUCCESS;
 }
 
@@ -109,7 +109,7 @@ static clattn_status check_even(const struct quantized *of) {
         RETURN_IF(tensor->dims[dim] > 1 && tensor->strides[dim] % 2 != 0, CLATTN_INVALID_ARGUMENT,
                   "%s: strides[%d] = %" PRId64 " must be even (two codes a byte)", of->name, dim, tensor->strides[dim]);
     RETURN_IF(of->quantization->code_stride % 2 != 0, CLATTN_INVALID_ARGUMENT,
-              "%s_quantization.code_stride: %" PRId64 " must be even (two codes a byte)", of->name,
+              "%s_quantization.code_stride: %" PRId64 " must be even (two codes a byte)", of->prefix,
               of->quantization->code_stride);
     return CLATTN_SUCCESS;
 }
@@ -117,7 +117,8 @@ static clattn_status check_even(const struct quantized *of) {
 static clattn_status check_codes(clattn_context *context, const struct quantized *of, enum check_access access) {
     clattn_tensor extent;
     RETURN_IF(!extent_of(of->tensor, of->quantization, &extent), CLATTN_INVALID_ARGUMENT,
-              "%s_quantization.code_stride: %" PRId64 " exceeds 64-bit sizes", of->name, of->quantization->code_stride);
+              "%s_quantization.code_stride: %" PRId64 " exceeds 64-bit sizes", of->prefix,
+              of->quantization->code_stride);
     return check_tensor(context, of->name, &extent, access);
 }
 
@@ -133,10 +134,11 @@ static clattn_status check_of_blocks(clattn_context *context, const struct quant
     return check_dim(name, tensor, COLUMN, blocks_of(of->tensor, of->quantization), "blocks of the head dim");
 }
 
+/* Only read, whatever is done to the codes. */
 static clattn_status check_of_heads(clattn_context *context, const struct quantized *of, const char *name,
-                                    const clattn_tensor *tensor, enum check_access access) {
+                                    const clattn_tensor *tensor) {
     FORWARD(check_dtype(name, tensor, 1u << CLATTN_F32));
-    FORWARD(check_tensor(context, name, tensor, access));
+    FORWARD(check_tensor(context, name, tensor, CHECK_INPUT));
     FORWARD(check_rank(name, tensor, 1));
     return check_dim(name, tensor, 0, of->tensor->dims[HEAD], "the codes' heads");
 }
@@ -144,8 +146,8 @@ static clattn_status check_of_heads(clattn_context *context, const struct quanti
 clattn_status quantization_check(clattn_context *context, const struct quantized *of, enum check_access access) {
     char scales[48], zeros[48];
     const clattn_quantization *quantization = of->quantization;
-    snprintf(scales, sizeof scales, "%s_quantization.scales", of->name);
-    snprintf(zeros, sizeof zeros, "%s_quantization.zeros", of->name);
+    snprintf(scales, sizeof scales, "%s_quantization.scales", of->prefix);
+    snprintf(zeros, sizeof zeros, "%s_quantization.zeros", of->prefix);
     if (!in_blocks(of->tensor))
         FORWARD(check_nothing_is_set(of));
     if (!quantization_is_of(of->tensor))
@@ -157,10 +159,48 @@ clattn_status quantization_check(clattn_context *context, const struct quantized
     RETURN_IF(!tensor_is_present(&quantization->scales), CLATTN_INVALID_ARGUMENT, "%s is absent, but %s is %s", scales,
               of->name, tensor_dtype_name(of->tensor->dtype));
     if (!in_blocks(of->tensor))
-        return check_of_heads(context, of, scales, &quantization->scales, access);
+        return check_of_heads(context, of, scales, &quantization->scales);
     FORWARD(check_of_blocks(context, of, scales, &quantization->scales, access));
     return tensor_is_present(&quantization->zeros) ? check_of_blocks(context, of, zeros, &quantization->zeros, access)
                                                    : CLATTN_SUCCESS;
+}
+
+/* The blocks as pieces of one row, where all rows are whole numbers of such steps apart: no less than the codes are. */
+static clattn_tensor pieces_of(const clattn_tensor *tensor, const clattn_quantization *quantization) {
+    clattn_tensor pieces = quantization_extent(tensor, quantization);
+    const int64_t between = quantization_code_stride(tensor, quantization);
+    int64_t reach = pieces.dims[COLUMN] - 1;
+    for (int dim = BATCH; dim <= ROW; dim++) {
+        if (pieces.dims[dim] > 1 && pieces.strides[dim] % between != 0)
+            return pieces;
+        reach += (pieces.dims[dim] - 1) * pieces.strides[dim];
+    }
+    pieces.rank = 2;
+    pieces.dims[0] = reach / between + 1;
+    pieces.dims[1] = bytes_of_block(tensor->dtype, quantization, quantization->block);
+    pieces.strides[0] = between;
+    pieces.strides[1] = 1;
+    return pieces;
+}
+
+static clattn_status check_plane_apart(const struct quantized *of, const char *name, const clattn_tensor *plane) {
+    const clattn_tensor extent = quantization_extent(of->tensor, of->quantization);
+    const clattn_tensor pieces = pieces_of(of->tensor, of->quantization);
+    return check_disjoint(name, plane, of->name, &extent) == CLATTN_SUCCESS
+               ? CLATTN_SUCCESS
+               : check_disjoint(name, plane, of->name, &pieces);
+}
+
+clattn_status quantization_check_apart(const struct quantized *of) {
+    char scales[48], zeros[48];
+    const clattn_quantization *quantization = of->quantization;
+    if (!in_blocks(of->tensor) || tensor_is_empty(of->tensor))
+        return CLATTN_SUCCESS;
+    snprintf(scales, sizeof scales, "%s_quantization.scales", of->prefix);
+    snprintf(zeros, sizeof zeros, "%s_quantization.zeros", of->prefix);
+    FORWARD(check_plane_apart(of, scales, &quantization->scales));
+    FORWARD(check_plane_apart(of, zeros, &quantization->zeros));
+    return check_disjoint(scales, &quantization->scales, zeros, &quantization->zeros);
 }
 
 /* ---- for programs ------------------------------------------------------------------------------------------------ */

@@ -7,9 +7,9 @@
 
 #define QUANTIZATION_DTYPES (1u << CLATTN_I8 | 1u << CLATTN_I4 | 1u << CLATTN_F8_E4M3)
 
-/* A tensor that may hold codes, as messages name it: "k", and "k_quantization" with its members. */
+/* A tensor that may hold codes, as messages name it, and before "_quantization" the quantization. */
 struct quantized {
-    const char *name;
+    const char *name, *prefix;
     const clattn_tensor *tensor; /* [.., heads, rows, head dim], checked but for its extent where it holds codes */
     const clattn_quantization *quantization;
 };
@@ -26,6 +26,10 @@ clattn_tensor quantization_extent(const clattn_tensor *tensor, const clattn_quan
 
 /* Bytes from one block of a row to the next. */
 int64_t quantization_code_stride(const clattn_tensor *tensor, const clattn_quantization *quantization);
+
+/* Refuses codes, scales and zeros that are written and cannot be proven to lie apart. Scales and zeros may lie between
+ * blocks of codes. */
+clattn_status quantization_check_apart(const struct quantized *quantized);
 
 /* Of a checked tensor; all zero where it holds values. */
 struct stored quantization_stored(const clattn_tensor *tensor, const clattn_quantization *quantization);

@@ -234,6 +234,8 @@ const char *variant_op_name(clattn_op_kind op) {
         return "softmax_backward";
     case CLATTN_OP_SOFTMAX_TOPK:
         return "softmax_topk";
+    case CLATTN_OP_ROPE_APPEND:
+        return "rope_append";
     case CLATTN_OP_CAST:
         return "cast";
     case CLATTN_OP_UNSCALE:

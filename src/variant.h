@@ -75,6 +75,7 @@ enum schedule {
     SCHEDULE_ONLINE,     /* softmax: 2-pass, online state then write */
     SCHEDULE_THREE_PASS, /* softmax: max, sum, write */
     SCHEDULE_FOLD,
+    SCHEDULE_APPEND,
     SCHEDULE_ELEMENTS, /* element by element, over a list of tensors */
     SCHEDULE_TILED,
     SCHEDULE_LIBRARY

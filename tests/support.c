@@ -1,6 +1,7 @@
 /* Devices and calls for the device tests. */
 #include "support.h"
 
+#include <clattn/kv_cache.h>
 #include <clattn/training.h>
 
 #include <errno.h>
@@ -146,6 +147,8 @@ clattn_status test_dispatch(clattn_context *context, const clattn_op *op, const 
         return clattn_softmax_backward(context, (const clattn_softmax_backward_op *)op, launch);
     case CLATTN_OP_SOFTMAX_TOPK:
         return clattn_softmax_topk(context, (const clattn_softmax_topk_op *)op, launch);
+    case CLATTN_OP_ROPE_APPEND:
+        return clattn_rope_append(context, (const clattn_rope_append_op *)op, launch);
     case CLATTN_OP_NORM:
         return clattn_norm(context, (const clattn_norm_op *)op, launch);
     case CLATTN_OP_CAST:

@@ -2,6 +2,7 @@
  * as tiny work-groups, masked capabilities, checkers and other drivers. */
 #include "attention_harness.h"
 #include "norm_harness.h"
+#include "rope_harness.h"
 
 #include <clattn/training.h>
 #include <math.h>
@@ -274,6 +275,15 @@ static void every_norm(void **state) {
     }
 }
 
+static void every_append(void **state) {
+    (void)state;
+    struct rope_problem problem = rope_usual();
+    problem.rows = 20;
+    problem.cache_rows = 23;
+    rope_check(&problem, "append");
+    ran++;
+}
+
 /* A gradient of 6 under a loss scale of 4, by a list of two; SGD with a rate of 1 takes it off the weights. */
 static void every_step_of_training(void **state) {
     enum { N = 21 };
@@ -356,6 +366,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(every_attention_merge),
         cmocka_unit_test(every_gemm),
         cmocka_unit_test(every_norm),
+        cmocka_unit_test(every_append),
         cmocka_unit_test(every_step_of_training),
         cmocka_unit_test(something_ran),
     };

@@ -7,6 +7,7 @@
 #define CLATTN_REFERENCE_H
 
 #include <clattn/clattn.h>
+#include <clattn/kv_cache.h>
 #include <stdbool.h>
 
 /* ---- numbers ---- */
@@ -244,6 +245,28 @@ void reference_attention_merge_row(int count, int64_t value_dim, const double *c
                                    double *o, double *lse);
 void plain_attention_merge_row(int count, clattn_dtype out_dtype, int64_t value_dim, const double *const *o_in,
                                const double *lse_in, double *o, double *lse);
+
+/* ---- the KV cache ---- */
+
+struct reference_rope {
+    clattn_rope_style style;
+    int64_t rotary_dim;
+    double base, scale;
+    const double *cos, *sin; /* [positions, rotary_dim / 2] in place of base and scale; NULL: absent */
+};
+
+/* One row x [columns] at a position. */
+void reference_rope_row(const struct reference_rope *rope, int64_t columns, int64_t position, const double *x,
+                        double *y);
+/* The same in fp32, with factors rounded to fp32 and the result to out_dtype. */
+void plain_rope_row(const struct reference_rope *rope, clattn_dtype out_dtype, int64_t columns, int64_t position,
+                    const double *x, double *y);
+
+/* As appending does it for CLATTN_I8 and CLATTN_I4: the codes [count] of a block, and the fp16 bits of its scale and zero (0 without zeros). */
+void reference_quantize_block(clattn_dtype dtype, bool zeros, int count, const float *x, uint16_t *scale_bits,
+                              uint16_t *zero_bits, int *codes);
+/* CLATTN_F8_E4M3, saturating; NaN for infinity. */
+uint8_t reference_f8_code(double value);
 
 /* ---- comparing ---- */
 

@@ -1,0 +1,81 @@
+/* clattn: writing keys and values to a cache, and keeping account of a cache's pages. MIT licence. Calls follow the
+ * rules of clattn.h. */
+#ifndef CLATTN_KV_CACHE_H
+#define CLATTN_KV_CACHE_H
+
+#include <clattn/clattn.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- rotate and append ------------------------------------------------------------------------------------------- */
+
+typedef enum clattn_rope_style {
+    CLATTN_ROPE_HALF_SPLIT = 0, /* element i turns with i + rotary_dim / 2 (GPT-NeoX, Llama) */
+    CLATTN_ROPE_INTERLEAVED = 1 /* element 2i turns with 2i + 1 (GPT-J) */
+} clattn_rope_style;
+
+/* Turns new queries and keys by their positions (RoPE, arXiv:2104.09864) and appends the keys and values to a cache, in
+ * one launch.
+ *
+ *   q, q_out [B,Hq,N,D]  k [B,Hkv,N,D]  v [B,Hkv,N,Dv]  k_cache [B,Hkv,Nmax,D]  v_cache [B,Hkv,Nmax,Dv]
+ *
+ * Each of the pairs q and q_out, k and k_cache, v and v_cache is optional; values are not turned. Every tensor has a
+ * dtype of its own and innermost stride 1. q_out may be exactly q, and tensors may lie interleaved in one buffer (packed
+ * QKV); other overlap is refused.
+ *
+ * Row i of sequence b goes to row k_lengths[b] + i of its cache; lengths are read on the device, and left for the caller
+ * to increase. A cache in pages is [pages,Hkv,page_size,..], and row j of sequence b lies in row j % page_size of page
+ * page_table[b][j / page_size]; other page layouts are a choice of strides. No two sequences may write to one page's
+ * row. What does not lie in the cache is dropped: rows beyond its end, rows of a sequence whose length is negative, and
+ * those of pages that do not exist. A row whose position the tables do not have is dropped from q_out too.
+ *
+ * The first rotary_dim elements of a row turn: pair i by the angle position * frequency_scale * rope_base^(-2 i /
+ * rotary_dim), where the position is positions[b][i], or else k_lengths[b] + i, to which position_offsets[b] is added in
+ * any case. Angles are worked out in 64-bit fixed point, so that sine and cosine are off by less than 2e-7 at any
+ * position of 32 bits. Or they come from the rows `position` of the tables cos and sin. Either is multiplied in fp32.
+ *
+ * Caches may hold codes (clattn_quantization), whose scales and zeros are written with them, each rounded to fp16 before
+ * the codes are worked out, so that |value - its code's value| is at most half a scale where nothing is said:
+ *
+ *   CLATTN_I8, CLATTN_I4        scale = max|x| / 127, max|x| / 7
+ *   the same with zeros         scale = (max - min) / 255, / 15, but at least max|x| / 1920, and zero = -128 - min / scale,
+ *                               0 - min / scale; off by at most a whole scale
+ *   CLATTN_F8_E4M3              the code nearest to x / scale[kv head], which the caller gives; what is too large
+ *                               becomes the largest
+ *
+ * A block that holds NaN or infinity gets a scale of NaN, an element of CLATTN_F8_E4M3 becomes NaN alone. Scales below
+ * fp16's smallest are 0, and so then are the values. */
+typedef struct clattn_rope_append_op {
+    clattn_op head;
+    clattn_tensor q, q_out, k, v, k_cache, v_cache;
+    clattn_rope_style style;
+    int32_t rotary_dim;     /* even, 0..1024 and at most D: 0 turns nothing; default -1: D */
+    double rope_base;       /* at least 1; default 10000 */
+    double frequency_scale; /* -4..4; default 1. Negative turns back: the gradient of a rotation */
+
+    /* All of what follows is optional. The innermost stride is 1, but for that of positions, which may be any. */
+    clattn_tensor cos, sin;         /* [table_rows, rotary_dim / 2]; in place of rope_base and frequency_scale */
+    clattn_tensor k_lengths;        /* I32 [B]: rows that the cache holds of each sequence; default 0 */
+    clattn_tensor page_table;       /* I32 [B,max_pages] */
+    clattn_tensor positions;        /* I32 [B,N] */
+    clattn_tensor position_offsets; /* I32 [B]; default 0 */
+    clattn_tensor q_lengths;        /* I32 [B]: new rows from there on are neither turned nor appended; default N */
+    /* New rows one behind the other: sequence b is rows q_offsets[b] .. q_offsets[b + 1] - 1 of q, q_out [1,Hq,total,D]
+     * and of k, v likewise; positions is [1,total]. Rows of no sequence are not written. */
+    clattn_tensor q_offsets; /* I32 [B+1] */
+
+    /* Of caches of codes. */
+    clattn_quantization k_quantization, v_quantization;
+} clattn_rope_append_op;
+
+CLATTN_API void clattn_rope_append_init(clattn_rope_append_op *op);
+CLATTN_API clattn_status clattn_rope_append(clattn_context *context, const clattn_rope_append_op *op,
+                                            const clattn_launch *launch);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
