@@ -43,7 +43,8 @@ struct fake_settings {
     const char *assembly; /* the binary of every compiled program; NULL: the fake's own. Binaries that hold
                               * `assembles` are then built too */
     const char *assembles;
-    unsigned build_delay_us;                             /* time that a build takes */
+    unsigned build_delay_us; /* time that a build takes */
+    unsigned builds_meet;    /* so many builds go on at once before the first ends; one that waits for long fails */
     void (*execute)(const struct fake_command *command); /* stands in for the device; NULL: kernels do nothing */
 };
 extern struct fake_settings fake_settings;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define BINARY_MARK "FAKE BINARY\n"
@@ -73,6 +74,30 @@ static cl_int compile(struct object *program, const char *options) {
     return CL_SUCCESS;
 }
 
+enum { MEETING_SECONDS = 30 };
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t came;
+    unsigned count;
+} meeting = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
+
+/* False where the others never came. */
+static bool meet_other_builds(void) {
+    struct timespec end;
+    int error = 0;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += MEETING_SECONDS;
+    pthread_mutex_lock(&meeting.lock);
+    meeting.count = fake_settings.builds_meet > 0 ? meeting.count + 1 : 0;
+    pthread_cond_broadcast(&meeting.came);
+    while (meeting.count < fake_settings.builds_meet && error == 0)
+        error = pthread_cond_timedwait(&meeting.came, &meeting.lock, &end);
+    const bool met = meeting.count >= fake_settings.builds_meet;
+    pthread_mutex_unlock(&meeting.lock);
+    return met;
+}
+
 cl_int clBuildProgram(cl_program handle, cl_uint count, const cl_device_id *devices, const char *options,
                       void(CL_CALLBACK *notify)(cl_program, void *), void *user) {
     (void)notify, (void)user;
@@ -80,6 +105,8 @@ cl_int clBuildProgram(cl_program handle, cl_uint count, const cl_device_id *devi
     if (!fake_is(handle, OBJECT_PROGRAM) || count != 1)
         return CL_INVALID_PROGRAM;
     usleep(fake_settings.build_delay_us);
+    if (!meet_other_builds())
+        return CL_BUILD_PROGRAM_FAILURE;
     struct object *program = (struct object *)handle;
     program->built_for = devices[0];
     return compile(program, options != NULL ? options : "");
