@@ -74,6 +74,53 @@ CLATTN_API void clattn_rope_append_init(clattn_rope_append_op *op);
 CLATTN_API clattn_status clattn_rope_append(clattn_context *context, const clattn_rope_append_op *op,
                                             const clattn_launch *launch);
 
+/* ---- pages ------------------------------------------------------------------------------------------------------- */
+
+/* Which pages of a cache belong to which sequence: an account in host memory that touches no cache itself. A runtime may
+ * use it to fill page_table and k_lengths, or ignore it. Pages and sequences are numbers from 0 on. Sequences that were
+ * forked share pages until one of them writes. Every call may be made from several threads at once on one pool, but for
+ * its release. A call that fails changes nothing. */
+typedef struct clattn_page_pool clattn_page_pool;
+
+/* page_size: rows of a page; max_pages: the most that a sequence can have, the width of page tables. */
+CLATTN_API clattn_status clattn_page_pool_create(int32_t pages, int32_t page_size, int32_t max_pages,
+                                                 clattn_page_pool **out);
+/* Sets *pool to NULL; NULL is accepted. */
+CLATTN_API void clattn_page_pool_release(clattn_page_pool **pool);
+
+/* An empty sequence; its number was free. */
+CLATTN_API clattn_status clattn_page_pool_add(clattn_page_pool *pool, int32_t *sequence);
+/* A sequence of the same length on the same pages. */
+CLATTN_API clattn_status clattn_page_pool_fork(clattn_page_pool *pool, int32_t sequence, int32_t *forked);
+/* Gives the pages back that no other sequence has. */
+CLATTN_API clattn_status clattn_page_pool_remove(clattn_page_pool *pool, int32_t sequence);
+
+/* Before the rows are written, the first `rows` rows of page `from` must be copied to page `to`. */
+typedef struct clattn_page_copy {
+    int32_t from, to; /* -1: nothing is to be copied */
+    int32_t rows;
+} clattn_page_copy;
+
+/* Makes room for so many further rows, which then count as the sequence's. Where its last page is incomplete and shared
+ * the sequence gets another in its place, and *copy says what to copy. CLATTN_OUT_OF_DEVICE_MEMORY where too few pages
+ * are free. */
+CLATTN_API clattn_status clattn_page_pool_append(clattn_page_pool *pool, int32_t sequence, int64_t rows,
+                                                 clattn_page_copy *copy);
+/* Drops rows from `length` on. */
+CLATTN_API clattn_status clattn_page_pool_truncate(clattn_page_pool *pool, int32_t sequence, int64_t length);
+
+CLATTN_API clattn_status clattn_page_pool_length(clattn_page_pool *pool, int32_t sequence, int64_t *length);
+/* Pages that no sequence has, and sequences. Either pointer may be NULL. */
+CLATTN_API clattn_status clattn_page_pool_count(clattn_page_pool *pool, int32_t *free_pages, int32_t *sequences);
+/* The sequence's row of a page table, max_pages entries: its pages, then -1. */
+CLATTN_API clattn_status clattn_page_pool_table(clattn_page_pool *pool, int32_t sequence, int32_t *row);
+/* Enqueues writes of the rows of `count` sequences to table, I32 [count,max_pages], and of their lengths to lengths, I32
+ * [count], either of which may be absent; a sequence of -1 has no pages and length 0. What is written is how things are
+ * at the time of the call. */
+CLATTN_API clattn_status clattn_page_pool_upload(clattn_context *context, clattn_page_pool *pool, int32_t count,
+                                                 const int32_t *sequences, const clattn_tensor *table,
+                                                 const clattn_tensor *lengths, const clattn_launch *launch);
+
 #ifdef __cplusplus
 }
 #endif
