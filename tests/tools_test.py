@@ -205,6 +205,24 @@ class Run(Case):
         want = [2 * sum(a[k * 2 + i] * b[j * 3 + k] for k in range(3)) for i in range(2) for j in range(4)]
         self.assertClose(got, want, 1e-5)
 
+    def test_steps_of_training(self):
+        grad, param = self.normal(40, 1), self.normal(40, 2)
+        write_npy(self.path("grad"), (5, 8), grad, "<f2")
+        write_npy(self.path("param"), (5, 8), param)
+        self.ok("run", "unscale", "scale=8", "tensors=3", "--in", f"x={self.path('grad')}", "--out", f"y={self.path('y')}",
+                "--out", f"overflow={self.path('flag')}", "--check")
+        self.assertEqual(list(read_npy(self.path("flag"))[2]), [0])
+        self.assertClose(read_npy(self.path("y"))[2], [g / 8 for g in grad], 1e-3)
+        self.ok("run", "sgd", "lr=0.5", "scale=8", "copy=f16", "--in", f"grad={self.path('grad')}", "--in",
+                f"param={self.path('param')}", "--out", f"param={self.path('p')}", "--out", f"copy={self.path('c')}", "--check")
+        self.assertClose(read_npy(self.path("p"))[2], [p - g / 16 for p, g in zip(param, grad)], 1e-3)
+        self.assertClose(read_npy(self.path("c"))[2], [p - g / 16 for p, g in zip(param, grad)], 3e-3)
+        self.ok("run", "adamw", "lr=0.5", "steps=0", "weight_decay=0", "--in", f"grad={self.path('grad')}", "--in",
+                f"param={self.path('param')}", "--out", f"param={self.path('p')}", "--out", f"m={self.path('m')}", "--check")
+        want = [p - 0.5 * math.copysign(1, g) for p, g in zip(param, grad)]  # the first step takes the sign alone
+        self.assertClose(read_npy(self.path("p"))[2], want, 1e-3)
+        self.ok("run", "cast", "out_dtype=bf16", "--in", f"x={self.path('param')}", "--out", f"y={self.path('y')}", "--check")
+
 
 class Modifiers(Case):
     """Each modifier of attention through the command, against its definition and the oracle."""

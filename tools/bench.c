@@ -15,15 +15,17 @@ static const char help[] =
     "Measures device time by events (the median of 20 runs of up to 20 calls), the errors against the oracle, the "
     "peak\n"
     "device memory of the process, and the share of what the device itself can do: of its copy bandwidth for softmax,\n"
-    "norms and merges, of its multiply-add rate for the others.\n\n"
+    "norms, merges and steps of training, of its multiply-add rate for the others.\n\n"
     "  --suite NAME       seeds: unfused, host-tiled and fused attention at B8 H32 N2048 D64 (smaller where that does\n"
     "                     not fit), and over N; softmax: long and short rows; attention: fused against unfused;\n"
     "                     norms: RMSNorm and LayerNorm, plain and with a residual;\n"
+    "                     training: casts, unscaling, AdamW and SGD over 2^27 elements;\n"
     "                     modifiers: what each modifier of attention costs beside attention without it;\n"
     "                     nvidia-forward: attention forward in fp16 at the shapes that tools/bench_pytorch.py times "
     "too;\n"
     "                     host: time that a call takes on the host, and time to the first result\n"
-    "  --shape SIZES      one shape: attention B,HQ,HKV,NQ,NK,D[,DV]; softmax family and norms D0[,D1[,D2[,D3]]];\n"
+    "  --shape SIZES      one shape: attention B,HQ,HKV,NQ,NK,D[,DV]; softmax family, norms and training "
+    "D0[,D1[,D2[,D3]]];\n"
     "                     gemm [B,]M,N,K; attention_merge PARTS,B,H,N,DV; softmax_merge PARTS,D0[,D1...]\n"
     "  --dtype D          f32, f16, bf16 or all; default f32\n"
     "  KEY=VALUE          settings as in 'clattn run --help'; attention has its optional inputs made:\n"
@@ -48,7 +50,7 @@ static const struct {
     {"seeds", bench_suite_seeds, true, "f32"},         {"softmax", bench_suite_softmax, true, "f32"},
     {"norms", bench_suite_norms, true, "f32"},         {"attention", bench_suite_attention, true, "f32"},
     {"modifiers", bench_suite_modifiers, true, "f32"}, {"nvidia-forward", bench_suite_nvidia_forward, true, "f16"},
-    {"host", bench_suite_host, false, "f32"}};
+    {"training", bench_suite_training, true, "all"},   {"host", bench_suite_host, false, "f32"}};
 
 #define SUITE_COUNT (sizeof suites / sizeof *suites)
 
@@ -221,7 +223,8 @@ static int find_suite(const char *name, size_t *index) {
     for (*index = 0; *index < SUITE_COUNT; ++*index)
         if (strcmp(suites[*index].name, name) == 0)
             return EXIT_OK;
-    return complain(EXIT_USAGE, "--suite %s is none of: seeds softmax norms attention modifiers nvidia-forward host",
+    return complain(EXIT_USAGE,
+                    "--suite %s is none of: seeds softmax norms attention modifiers nvidia-forward training host",
                     name);
 }
 

@@ -148,6 +148,16 @@ static const struct test_case cases[] = {
     {"softmax_backward", "1024,4096", "", CASE_FULL | CASE_BENCH},
     {"log_softmax_backward", "3,113,200", "", CASE_QUICK},
 
+    {"cast", "7,33", "", CASE_QUICK},
+    {"cast", "16777216", "", CASE_BENCH},
+    {"unscale", "5,1001", "tensors=7", CASE_QUICK},
+    {"unscale", "16777216", "", CASE_BENCH},
+    {"adamw", "5,1001", "tensors=3 copy=f16 scale=24", CASE_QUICK},
+    {"adamw", "70000", "steps=1000 weight_decay=0.1", CASE_QUICK},
+    {"adamw", "16777216", "copy=f16", CASE_BENCH},
+    {"sgd", "5,1001", "tensors=3 copy=bf16 momentum=0.9 nesterov=1 steps=0", CASE_QUICK},
+    {"sgd", "16777216", "momentum=0.9", CASE_BENCH},
+
     {"gemm", "1,1,1", "", CASE_QUICK},
     {"gemm", "33,65,17", "", CASE_QUICK},
     {"gemm", "64,64,128", "transpose_a=1", CASE_QUICK},

@@ -32,6 +32,10 @@ static const struct {
                 {&job_softmax_backward, "256,1024"},
                 {&job_rms_norm, "256,4096"},
                 {&job_rms_norm_backward, "256,4096"},
+                {&job_cast, "1048576"},
+                {&job_unscale, "1048576"},
+                {&job_adamw, "1048576"},
+                {&job_sgd, "1048576"},
                 {&job_gemm, "512,512,512"}};
 
 static void describe_device(cJSON *object, const clattn_device_info *info) {

@@ -6,11 +6,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct job_kind *const kinds[] = {
-    &job_attention,        &job_attention_merge,      &job_softmax,           &job_log_softmax,
-    &job_logsumexp,        &job_softmax_state,        &job_softmax_merge,     &job_gemm,
-    &job_rms_norm,         &job_layer_norm,           &job_rms_norm_backward, &job_layer_norm_backward,
-    &job_softmax_backward, &job_log_softmax_backward, &job_softmax_topk};
+static const struct job_kind *const kinds[] = {&job_attention,
+                                               &job_attention_merge,
+                                               &job_softmax,
+                                               &job_log_softmax,
+                                               &job_logsumexp,
+                                               &job_softmax_state,
+                                               &job_softmax_merge,
+                                               &job_gemm,
+                                               &job_rms_norm,
+                                               &job_layer_norm,
+                                               &job_rms_norm_backward,
+                                               &job_layer_norm_backward,
+                                               &job_softmax_backward,
+                                               &job_log_softmax_backward,
+                                               &job_softmax_topk,
+                                               &job_cast,
+                                               &job_unscale,
+                                               &job_adamw,
+                                               &job_sgd};
 
 const struct job_kind *job_kind_at(size_t index) {
     return index < sizeof kinds / sizeof *kinds ? kinds[index] : NULL;
@@ -24,7 +38,7 @@ const struct job_kind *job_kind_named(const char *name) {
 }
 
 int job_complain_unknown(const char *name) {
-    char names[256] = "";
+    char names[512] = "";
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         snprintf(names + strlen(names), sizeof names - strlen(names), " %s", kinds[i]->name);
     return complain(EXIT_USAGE, "no operation '%s'; there are:%s", name, names);
@@ -188,7 +202,7 @@ void job_release(struct job *job) {
 double job_bytes(const struct job *job) {
     double bytes = 0;
     for (size_t i = 0; i < job->count; i++)
-        bytes += (double)array_bytes(&job->tensors[i].host);
+        bytes += (double)array_bytes(&job->tensors[i].host) * (job->tensors[i].updated ? 2 : 1);
     return bytes;
 }
 

@@ -11,7 +11,7 @@
 
 #define JOB_MAX_PARTS 32 /* operands of a merge */
 #define JOB_MAX_TENSORS (2 * JOB_MAX_PARTS + 2)
-#define JOB_MAX_OUTPUTS 3
+#define JOB_MAX_OUTPUTS 4
 #define JOB_MAX_DIMS 8 /* numbers of a --shape */
 
 struct job;
@@ -29,6 +29,7 @@ struct job_shape {
 struct job_tensor {
     char name[16];
     bool output;
+    bool updated;        /* the call reads and writes it: its host array is what it holds before a launch */
     bool asked_for;      /* some part of the operation has looked it up: an input that nothing does is a misnomer */
     bool sequence_first; /* where 4-d: the host array is [B,N,H,D], the view [B,H,N,D] */
     struct array host;   /* what lies in the buffer before a launch; NaN in outputs that are not read */
@@ -83,8 +84,13 @@ struct job {
         clattn_norm_backward_op norm_backward;
         clattn_softmax_backward_op softmax_backward;
         clattn_softmax_topk_op softmax_topk;
+        clattn_cast_op cast;
+        clattn_unscale_op unscale;
+        clattn_adamw_op adamw;
+        clattn_sgd_op sgd;
     } op;
-    clattn_tensor parts[2][JOB_MAX_PARTS];
+    clattn_tensor parts[5][JOB_MAX_PARTS];
+    int list_count; /* parts that lists are made of; 0: the operation takes none */
     struct job_tensor tensors[JOB_MAX_TENSORS];
     size_t count;
     bool sequence_first; /* that of tensors to be added */
@@ -94,7 +100,8 @@ struct job {
 
 extern const struct job_kind job_attention, job_attention_merge, job_softmax, job_log_softmax, job_logsumexp,
     job_softmax_state, job_softmax_merge, job_gemm, job_rms_norm, job_layer_norm, job_rms_norm_backward,
-    job_layer_norm_backward, job_softmax_backward, job_log_softmax_backward, job_softmax_topk;
+    job_layer_norm_backward, job_softmax_backward, job_log_softmax_backward, job_softmax_topk, job_cast, job_unscale,
+    job_adamw, job_sgd;
 
 /* NULL past the last. */
 const struct job_kind *job_kind_at(size_t index);
@@ -135,7 +142,7 @@ void job_release(struct job *job);
 
 /* Makes the buffers. */
 int job_upload(struct job *job, const struct machine *machine);
-/* Writes every tensor's initial content again. */
+/* Writes again what the tensors that a call writes held at first. */
 int job_reset(struct job *job, const struct machine *machine);
 /* Another workspace where the variant needs a larger one. */
 int job_prepare(struct job *job, const struct machine *machine, const char *variant, const char *parameters);
@@ -154,7 +161,7 @@ int job_sets_make(struct job_sets *sets, struct job *job, const struct machine *
 void job_use_set(struct job *job, const struct job_sets *sets, size_t index);
 void job_sets_release(struct job_sets *sets, struct job *job);
 
-/* Bytes of all tensors, inputs once and outputs once. */
+/* Bytes of all tensors, inputs once, outputs once, and what is updated twice. */
 double job_bytes(const struct job *job);
 
 /* ---- for the kinds ----------------------------------------------------------------------------------------------- */

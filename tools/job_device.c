@@ -46,7 +46,7 @@ int job_upload(struct job *job, const struct machine *machine) {
 
 int job_reset(struct job *job, const struct machine *machine) {
     for (size_t i = 0; i < job->count; i++)
-        if (job->tensors[i].output)
+        if (job->tensors[i].output || job->tensors[i].updated)
             FORWARD(write_tensor(&job->tensors[i], machine, job->tensors[i].buffer));
     return EXIT_OK;
 }

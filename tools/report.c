@@ -130,7 +130,8 @@ void report_print_table(const struct report *report, bool with_memory, FILE *to)
     if (report->has_yardstick)
         fprintf(to,
                 "\n%s: copies %.1f GB/s (read + written, %.0f MiB each way), multiply-adds %.1f GFLOP/s in fp32; "
-                "share is of the copy for\nsoftmax, norms and merges, of the multiply-adds for the others. seed=%llu\n",
+                "share is of the copy for\nsoftmax, norms, merges and steps of training, of the multiply-adds for the "
+                "others. seed=%llu\n",
                 report->machine->entry.name, report->yardstick.copy_bytes_per_second / 1e9,
                 (double)report->yardstick.copy_bytes / 1048576, report->yardstick.flops_per_second / 1e9,
                 (unsigned long long)report->seed);

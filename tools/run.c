@@ -28,6 +28,12 @@ static const char help[] =
     "  rms_norm_backward, layer_norm_backward   in x dy (weight dsum), out dx dweight (dbias); eps= one_plus_weight=\n"
     "  softmax_topk     in x, out values indices lse; k= empty_rows=, along the last dim\n"
     "  softmax_backward, log_softmax_backward   in y dy, out dx; scale=\n"
+    "  cast             in x, out y; out_dtype=\n"
+    "  unscale          in x, out y (in_place=1: x) overflow; scale= out_dtype= tensors=N (as a list of N parts)\n"
+    "  adamw            in grad param (m v), out param m v (copy); lr= beta1= beta2= eps= weight_decay= steps=\n"
+    "                   (taken so far) scale= copy=f16|bf16 tensors=\n"
+    "  sgd              in grad param (velocity), out param velocity (copy); lr= momentum= dampening= nesterov=\n"
+    "                   weight_decay= steps= scale= copy= tensors=\n"
     "  gemm             in a b (c, with beta=), out c; transpose_a= transpose_b= alpha= beta=\n"
     "  all: dtype=f32|f16|bf16 converts the float inputs first; out_dtype= of the main output (default: the "
     "inputs')\n\n"
@@ -61,6 +67,8 @@ static int take_dtype(struct arguments *arguments, bool *convert, enum element *
 static bool stays(struct job *job, const char *name, struct settings *settings) {
     if (job->kind == &job_attention && strcmp(name, "bias") == 0)
         return settings_text(settings, "bias_dtype") != NULL;
+    if (job->kind == &job_adamw || job->kind == &job_sgd)
+        return strcmp(name, "grad") != 0;
     return strncmp(name, "lse", 3) == 0 || name[0] == 'm' || name[0] == 'l' || strcmp(name, "alibi") == 0 ||
            strcmp(name, "sinks") == 0;
 }
