@@ -12,6 +12,8 @@ import tempfile
 
 CL = pathlib.Path(__file__).resolve().parent.parent / "cl"
 MODIFIERS = ("BAND", "MASK", "ALIBI", "SEQUENCES", "PAGED", "SOFTCAP", "SINKS")
+NAMED = MODIFIERS + ("K_STORED", "V_STORED", "K_ZEROS", "V_ZEROS")
+I8, I4, F8 = 6, 7, 8
 
 
 def expand(name, backends):
@@ -38,21 +40,26 @@ def compile_kernel(clang, name, backends, **options):
         command += [f"-D{key}={value}" for key, value in options.items()]
         run = subprocess.run(command, capture_output=True, text=True, check=False)
         in_memory = not run.returncode and re.search(r"= alloca %struct\.block_t", output.read_text())
-    title = f"{name} {backends['TILE_BACKEND']} " + " ".join(f"{k}={v}" for k, v in options.items() if k in MODIFIERS)
+    title = f"{name} {backends['TILE_BACKEND']} " + " ".join(f"{k}={v}" for k, v in options.items() if k in NAMED)
     print(title, "FAILED" if run.returncode or in_memory else "ok")
     if run.returncode or in_memory:
         print(run.stderr or "block_t lies in memory")
     return not run.returncode and not in_memory
 
 
-def tiles(clang, tile, element, modified):
+def stored(tensor, dtype, zeros):
+    return {f"{tensor}_STORED": dtype, f"{tensor}_BLOCK": 0 if dtype == F8 else 32, f"{tensor}_NIBBLES": int(dtype == I4),
+            f"{tensor}_ZEROS": zeros, f"{tensor}_ALIGNMENT": 8}
+
+
+def tiles(clang, tile, element, modified, **formats):
     modifiers = {key: int(modified) for key in MODIFIERS}
     return compile_kernel(
         clang, "attention_forward.cl",
         {"TILE_BACKEND": tile, "STAGE_BACKEND": "plain", "SUBGROUP_BACKEND": "nvidia"},
         TILE_UNROLL=1, ELEMENT=element, OUT_ELEMENT=element, HEAD_DIM=128, VALUE_DIM=128, ALIGNED=1, GROUPS=16,
         SCORE_TILES=1, K_SLICE=128, V_SLICE=128, Q_RESIDENT=1, STAGE_SLOTS=1, MMA_ROWS=16, FMA_ROWS=4, FMA_ITEMS=16,
-        SG_SIZE=32, BIAS=element if modified else 0, **modifiers)
+        SG_SIZE=32, BIAS=element if modified else 0, **modifiers, **formats)
 
 
 def pipeline(clang, name, element, modifiers):
@@ -71,6 +78,9 @@ def main():
     good += [pipeline(clang, "attention_forward_pipelined.cl", element, modifiers)
              for element, modifiers in itertools.product((2, 3), ((), ("BAND",), MODIFIERS + ("BIAS",)))]
     good += [pipeline(clang, "selftest_pipeline.cl", element, ("BAND",)) for element in (2, 3)]
+    good += [tiles(clang, tile, element, modified, **stored("K", k, 0), **stored("V", v, zeros))
+             for tile, element, modified, k, v, zeros in (
+                 ("fma", 2, True, I8, I4, 1), ("nvidia_mma", 2, False, I8, I8, 0), ("nvidia_mma", 3, True, I4, F8, 0))]
     return 0 if all(good) else 1
 
 
