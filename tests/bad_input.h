@@ -9,9 +9,11 @@
 /* One valid call of each operation, and what it points at. */
 struct call_set {
     clattn_attention_op attention;
-    clattn_attention_op modified; /* with all modifiers that go together */
-    clattn_attention_op ragged;   /* with both offsets and a mask */
-    clattn_attention_op paged;    /* its k_offsets are complete but for their memory's kind */
+    clattn_attention_op modified;  /* with all modifiers that go together */
+    clattn_attention_op ragged;    /* with both offsets and a mask */
+    clattn_attention_op paged;     /* its k_offsets are complete but for their memory's kind */
+    clattn_attention_op quantized; /* int4 keys, int8 values with zeros */
+    clattn_attention_op fp8;
     clattn_attention_merge_op merge;
     clattn_tensor o_in[2], lse_in[2];
     clattn_softmax_op softmax, state;
@@ -21,7 +23,7 @@ struct call_set {
     clattn_launch launch;
 };
 
-enum base { ATTENTION, MODIFIED, RAGGED, PAGED, MERGE, SOFTMAX, STATE, SOFTMAX_MERGE, GEMM };
+enum base { ATTENTION, MODIFIED, RAGGED, PAGED, QUANTIZED, FP8, MERGE, SOFTMAX, STATE, SOFTMAX_MERGE, GEMM };
 
 enum buffer_name {
     IN_Q,
@@ -41,6 +43,11 @@ enum buffer_name {
     IN_LENGTHS,
     IN_OFFSETS,
     IN_TABLE,
+    IN_NIBBLES,
+    IN_CODES,
+    IN_SCALES,
+    IN_ZEROS,
+    IN_HEAD_SCALES,
     OUT_O,
     OUT_LSE,
     OUT_Y,
@@ -65,7 +72,9 @@ enum special {
     BUFFER_OF_O0,
     BUFFER_OF_O,
     BUFFER_OF_M,
-    BUFFER_OF_SINKS
+    BUFFER_OF_SINKS,
+    BUFFER_OF_SCALES,
+    BUFFER_OF_NIBBLES
 };
 
 /* A member of a call_set and what it becomes. */
@@ -88,8 +97,8 @@ struct bad_call {
     bool launch_only;     /* what clattn_supported() cannot see: most of the launch, and which function was called */
 };
 
-extern const struct bad_call bad_calls[], bad_attention_calls[];
-extern const size_t bad_call_count, bad_attention_call_count;
+extern const struct bad_call bad_calls[], bad_attention_calls[], bad_quantized_calls[];
+extern const size_t bad_call_count, bad_attention_call_count, bad_quantized_call_count;
 
 /* ---- words of the tables ----------------------------------------------------------------------------------------- */
 

@@ -42,6 +42,11 @@ static void make_tensors(void) {
     add(IN_LENGTHS, CLATTN_I32, 1, (const int64_t[]){2});
     add(IN_OFFSETS, CLATTN_I32, 1, (const int64_t[]){3});
     add(IN_TABLE, CLATTN_I32, 2, (const int64_t[]){2, 3});
+    add(IN_NIBBLES, CLATTN_U8, 1, (const int64_t[]){240});
+    add(IN_CODES, CLATTN_U8, 1, (const int64_t[]){480});
+    add(IN_SCALES, CLATTN_F16, 4, (const int64_t[]){2, 3, 2, 2});
+    add(IN_ZEROS, CLATTN_F16, 4, (const int64_t[]){2, 3, 2, 2});
+    add(IN_HEAD_SCALES, CLATTN_F32, 1, (const int64_t[]){3});
     add(OUT_O, CLATTN_F32, 4, (const int64_t[]){2, 4, 5, 6});
     add(OUT_LSE, CLATTN_F32, 3, (const int64_t[]){2, 4, 5});
     add(OUT_Y, CLATTN_F32, 2, (const int64_t[]){3, 10});
@@ -65,6 +70,32 @@ static void fill_modifiers(void) {
     paged->page_table = tensors[IN_TABLE].view;
 }
 
+/* As dense codes or values of the given dims, in a buffer that holds bytes or more elements. */
+static clattn_tensor dense_in(enum buffer_name which, clattn_dtype dtype, const int64_t *dims) {
+    clattn_tensor view = clattn_tensor_dense(tensors[which].buffer, dtype, 4, dims);
+    view.offset = dtype == CLATTN_I4 ? 2 * GUARD : GUARD;
+    return view;
+}
+
+static void fill_quantized(void) {
+    const int64_t q_dims[4] = {2, 3, 1, 40}, k_dims[4] = {2, 3, 2, 40};
+    clattn_attention_op *quantized = &valid.quantized, *fp8 = &valid.fp8;
+    clattn_attention_init(quantized);
+    quantized->q = dense_in(IN_Q, CLATTN_F32, q_dims);
+    quantized->o = dense_in(OUT_O, CLATTN_F32, q_dims);
+    quantized->lse = dense_in(OUT_LSE, CLATTN_F32, q_dims);
+    quantized->lse.rank = 3;
+    quantized->lse.strides[0] = 3, quantized->lse.strides[1] = quantized->lse.strides[2] = 1;
+    *fp8 = *quantized;
+    quantized->k = dense_in(IN_NIBBLES, CLATTN_I4, k_dims);
+    quantized->v = dense_in(IN_CODES, CLATTN_I8, k_dims);
+    quantized->k_quantization = (clattn_quantization){.block = 32, .scales = tensors[IN_SCALES].view};
+    quantized->v_quantization = quantized->k_quantization;
+    quantized->v_quantization.zeros = tensors[IN_ZEROS].view;
+    fp8->k = fp8->v = dense_in(IN_CODES, CLATTN_F8_E4M3, k_dims);
+    fp8->k_quantization.scales = fp8->v_quantization.scales = tensors[IN_HEAD_SCALES].view;
+}
+
 static void fill_calls(void) {
     clattn_attention_init(&valid.attention);
     valid.attention.q = tensors[IN_Q].view;
@@ -73,6 +104,7 @@ static void fill_calls(void) {
     valid.attention.o = tensors[OUT_O].view;
     valid.attention.lse = tensors[OUT_LSE].view;
     fill_modifiers();
+    fill_quantized();
     clattn_attention_merge_init(&valid.merge);
     valid.merge.count = 2;
     valid.o_in[0] = tensors[IN_O0].view;
@@ -156,6 +188,10 @@ static const void *special(enum special which) {
         return tensors[OUT_M].buffer;
     case BUFFER_OF_SINKS:
         return tensors[IN_SINKS].buffer;
+    case BUFFER_OF_SCALES:
+        return tensors[IN_SCALES].buffer;
+    case BUFFER_OF_NIBBLES:
+        return tensors[IN_NIBBLES].buffer;
     case NO_SPECIAL:
         break;
     }
@@ -212,6 +248,10 @@ static const clattn_op *op_of(const struct call_set *set, enum base base) {
         return &set->ragged.head;
     case PAGED:
         return &set->paged.head;
+    case QUANTIZED:
+        return &set->quantized.head;
+    case FP8:
+        return &set->fp8.head;
     case MERGE:
         return &set->merge.head;
     case SOFTMAX:
@@ -236,6 +276,10 @@ static clattn_status call_base(const struct call_set *set, enum base base) {
         return clattn_attention(device.clattn, &set->ragged, &set->launch);
     case PAGED:
         return clattn_attention(device.clattn, &set->paged, &set->launch);
+    case QUANTIZED:
+        return clattn_attention(device.clattn, &set->quantized, &set->launch);
+    case FP8:
+        return clattn_attention(device.clattn, &set->fp8, &set->launch);
     case MERGE:
         return clattn_attention_merge(device.clattn, &set->merge, &set->launch);
     case SOFTMAX:
@@ -305,6 +349,8 @@ static void every_bad_call_is_refused(void **state) {
         wrong += try_bad_call(&bad_calls[i]);
     for (size_t i = 0; i < bad_attention_call_count; i++)
         wrong += try_bad_call(&bad_attention_calls[i]);
+    for (size_t i = 0; i < bad_quantized_call_count; i++)
+        wrong += try_bad_call(&bad_quantized_calls[i]);
     assert_true(bad_call_count >= 100 && bad_attention_call_count >= 100);
     assert_int_equal(wrong, 0);
 }
@@ -316,6 +362,23 @@ static void the_unspoilt_calls_are_accepted(void **state) {
     copy_valid(&set);
     for (int base = ATTENTION; base <= GEMM; base++)
         CHECK(clattn_supported(device.clattn, op_of(&set, (enum base)base), NULL));
+}
+
+/* Codes and scales that end with their buffers fit; by whole bytes, where two codes share one. */
+static void codes_that_just_fit_are_accepted(void **state) {
+    (void)state;
+    struct call_set set;
+    copy_valid(&set);
+    set.quantized.k.offset = 256;
+    set.quantized.v.offset = 128;
+    set.quantized.k_quantization.scales.offset = 128;
+    set.quantized.v_quantization.zeros.offset = 128;
+    CHECK(clattn_supported(device.clattn, &set.quantized.head, NULL));
+    set.quantized.q.dims[3] = set.quantized.k.dims[3] = 39;
+    set.quantized.k.offset = 256;
+    CHECK(clattn_supported(device.clattn, &set.quantized.head, NULL));
+    set.fp8.k.offset = 128;
+    CHECK(clattn_supported(device.clattn, &set.fp8.head, NULL));
 }
 
 static void refused(clattn_status status, const char *argument) {
@@ -383,6 +446,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_unspoilt_calls_are_accepted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(every_bad_call_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(codes_that_just_fit_are_accepted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(missing_arguments_of_calls, set_up, tear_down),
         cmocka_unit_test(bad_context_options),
     };
