@@ -19,7 +19,7 @@ import xml.etree.ElementTree as xml
 
 CLATTN, HIDDEN = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 HIDDEN_BYTES = 48 << 20
-FORMATS = {"<f4": "f", "<f2": "e", "<u2": "H", "<i4": "i", "<i8": "q", "|u1": "B", "|b1": "?"}
+FORMATS = {"<f4": "f", "<f2": "e", "<u2": "H", "<i4": "i", "<i8": "q", "|u1": "B", "|b1": "?", "|i1": "b"}
 
 
 def clattn(*words, env=None):
@@ -319,6 +319,26 @@ class Modifiers(Case):
                                 k_lengths=((2,), length, "<i4"))
             self.assertAttends(got, sees=lambda b, h, i, j: j < length[b])
 
+    def test_quantised_keys_and_values(self):
+        dice, rows = random.Random(5), 2 * 2 * 7
+        codes = [dice.randint(-128, 127) for _ in range(rows * 8)]
+        nibbles = [dice.randint(0, 15) for _ in range(rows * 8)]
+        scales = [dice.randint(1, 31) / 1024 for _ in range(rows)]
+        zeros = [dice.randint(-8, 40) / 4 for _ in range(rows)]
+        self.k = [code * scales[i // 8] for i, code in enumerate(codes)]
+        self.v = [(code - zeros[i // 8]) * scales[i // 8] for i, code in enumerate(nibbles)]
+        numbers, packed = (2, 2, 7, 1), [low | high << 4 for low, high in zip(nibbles[::2], nibbles[1::2])]
+        got = self.run_with("k_dtype=i8", "v_dtype=i4", "v_block=64", k=(self.shape_k, codes, "|i1"),
+                            k_scales=(numbers, scales, "<f4"), v=((2, 2, 7, 4), packed, "|u1"),
+                            v_scales=(numbers, scales, "<f2"), v_zeros=(numbers, zeros, "<f2"))
+        self.assertAttends(got)
+        fp8 = [dice.randint(8, 0x77) | dice.randint(0, 1) << 7 for _ in range(rows * 8)]
+        self.v = [(1 - 2 * (b >> 7)) * 2.0 ** ((b >> 3 & 15) - 7) * (1 + b % 8 / 8) * (i // 56 % 2 + 1) / 64
+                  for i, b in enumerate(fp8)]
+        got = self.run_with("k_dtype=i8", "v_dtype=f8", k=(self.shape_k, codes, "|i1"), k_scales=(numbers, scales, "<f2"),
+                            v=(self.shape_k, fp8, "|u1"), v_scales=((2,), [1 / 64, 2 / 64], "<f4"))
+        self.assertAttends(got, 5e-5)
+
     def test_wrong_inputs_are_2_and_what_is_beyond_the_library_is_3(self):
         wrong = [
             (2, "element type f32, want u8 or bool", [], {"mask": ((2, 2, 5, 7), [0.0] * 140, "<f4")}),
@@ -337,6 +357,10 @@ class Modifiers(Case):
             (2, "q: dims[0] = 2, with q_offsets", [], {"q_offsets": ((2,), [0, 5], "<i4")}),
             (2, "k_offsets[2] = 3", [], {"k_offsets": ((3,), [0, 5, 3], "<i4")}),
             (2, "page_table[1][0] = 2, k has 2 pages", [], {"page_table": ((2, 1), [0, 2], "<i4")}),
+            (2, "k: 4 dimensions of f32, want 4 of i8", ["k_dtype=i8"], {}),
+            (2, "k_dtype=i9", ["k_dtype=i9"], {}),
+            (2, "k_block=16", ["k_dtype=i8", "k_block=16"], {}),
+            (2, "v holds no codes without v_dtype=", [], {"v_scales": ((2, 2, 7, 1), [0.5] * 28, "<f2")}),
             (2, "maks", [], {"maks": ((2, 2, 5, 7), [1] * 140, "|u1")}),
             (2, "window=3", ["window=3"], {}),
             (2, "window_left: -2", ["window=-2,0"], {}),

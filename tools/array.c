@@ -13,7 +13,7 @@ static const struct {
     [ELEMENT_F32] = {"f32", 4, CLATTN_F32},      [ELEMENT_F16] = {"f16", 2, CLATTN_F16},
     [ELEMENT_BF16] = {"bf16", 2, CLATTN_BF16},   [ELEMENT_I32] = {"i32", 4, CLATTN_I32},
     [ELEMENT_I64] = {"i64", 8, (clattn_dtype)0}, [ELEMENT_U8] = {"u8", 1, CLATTN_U8},
-    [ELEMENT_BOOL] = {"bool", 1, CLATTN_U8},
+    [ELEMENT_BOOL] = {"bool", 1, CLATTN_U8},     [ELEMENT_I8] = {"i8", 1, CLATTN_I8},
 };
 
 size_t element_size(enum element element) {
@@ -71,6 +71,8 @@ double array_get(const struct array *array, size_t index) {
     case ELEMENT_U8:
     case ELEMENT_BOOL:
         return ((const uint8_t *)array->data)[index];
+    case ELEMENT_I8:
+        return ((const int8_t *)array->data)[index];
     default:
         return reference_decode(elements[array->element].dtype, array->data, (int64_t)index);
     }
@@ -87,6 +89,9 @@ void array_set(struct array *array, size_t index, double value) {
     case ELEMENT_U8:
     case ELEMENT_BOOL:
         ((uint8_t *)array->data)[index] = (uint8_t)value;
+        return;
+    case ELEMENT_I8:
+        ((int8_t *)array->data)[index] = (int8_t)value;
         return;
     default:
         reference_encode(elements[array->element].dtype, array->data, (int64_t)index, value);

@@ -29,6 +29,9 @@ static const struct test_case cases[] = {
     {"attention", "2,4,2,65,129,64",
      "mask=random bias=random alibi=standard sinks=random softcap=3 window=40,5 k_lengths=random",
      CASE_QUICK | CASE_MODIFIERS},
+    {"attention", "1,4,2,65,129,64", "k_dtype=i8 v_dtype=i8 causal=bottom_right", CASE_QUICK | CASE_MODIFIERS},
+    {"attention", "1,4,2,65,129,64", "k_dtype=i4 v_dtype=i4 k_zeros=1 v_zeros=1", CASE_QUICK | CASE_MODIFIERS},
+    {"attention", "2,4,2,65,129,64", "k_dtype=f8 v_dtype=f8 paged=16 k_lengths=random", CASE_QUICK | CASE_MODIFIERS},
     {"attention", "1,2,1,113,239,64", "window=0,0", CASE_FULL},
     {"attention", "1,2,1,113,239,64", "window=-1,20", CASE_FULL},
     {"attention", "1,2,1,239,113,64", "window=16,-1 causal=bottom_right", CASE_FULL},
@@ -80,6 +83,11 @@ static const struct test_case cases[] = {
      "ragged=4 paged=16 max_k=100 mask=blocks bias=masks sinks=random softcap=3 window=60,0", CASE_FULL},
     {"attention", "1,2,1,300,400,64",
      "ragged=4 mask=random bias=random slopes=random sinks=random softcap=6 window=80,20 k_lengths=random", CASE_FULL},
+
+    {"attention", "2,4,2,65,239,128", "k_dtype=i8 v_dtype=i4 v_block=64 paged=16 window=60,0", CASE_FULL},
+    {"attention", "1,4,2,113,239,128", "k_dtype=i4 k_nibbles=halves v_dtype=i8 v_zeros=1 layout=bshd", CASE_FULL},
+    {"attention", "1,4,2,200,239,80", "k_dtype=i8 k_block=64 ragged=4 softcap=5 sinks=random", CASE_FULL},
+    {"attention", "1,2,1,113,239,45", "k_dtype=i8 k_zeros=1 v_dtype=f8 mask=random", CASE_FULL},
 
     {"attention", "1,1,1,1,1,1", "", CASE_FULL},
     {"attention", "1,4,1,113,239,40", "causal=top_left", CASE_FULL},

@@ -193,6 +193,8 @@ void job_release(struct job *job) {
         if (job->tensors[i].buffer)
             clReleaseMemObject(job->tensors[i].buffer);
     }
+    for (size_t i = 0; i < sizeof job->unquantised / sizeof *job->unquantised; i++)
+        array_free(&job->unquantised[i]);
     if (job->workspace)
         clReleaseMemObject(job->workspace);
     job->workspace = NULL;

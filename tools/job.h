@@ -67,6 +67,9 @@ struct job_kind {
     struct job_rows (*rows)(const struct job *job);
     /* The values of a row of all outputs, one after another: by the oracle and by the plain version. */
     bool (*reference)(const struct job *job, struct job_cache *cache, int64_t row, double *want, double *plain);
+    /* The job as it was before its inputs were quantised, which shares everything with it; false where they were not.
+     * NULL: they never are. */
+    bool (*original)(const struct job *job, struct job *original);
     double (*flops)(const struct job *job);
     void (*describe)(const struct job *job, char *text, size_t size);
 };
@@ -89,6 +92,7 @@ struct job {
         clattn_adamw_op adamw;
         clattn_sgd_op sgd;
     } op;
+    struct array unquantised[2]; /* attention: k and v as they were before they became codes; without data: never */
     clattn_tensor parts[5][JOB_MAX_PARTS];
     int list_count; /* parts that lists are made of; 0: the operation takes none */
     struct job_tensor tensors[JOB_MAX_TENSORS];

@@ -49,11 +49,11 @@ static int take_orders(struct job *job, struct settings *settings) {
 
 static int arrange(struct job *job, struct settings *settings) {
     enum element out = ELEMENT_F32;
-    for (const char *name = "q\0k\0v\0"; *name; name += 2)
-        FORWARD(job_require(job, name, 4));
+    FORWARD(job_require(job, "q", 4));
     FORWARD(take_orders(job, settings));
     clattn_attention_init(&job->op.attention);
     FORWARD(take_settings(&job->op.attention, settings));
+    FORWARD(job_attention_take_codes(job, settings));
     FORWARD(job_attention_take_inputs(job, settings));
     FORWARD(job_take_out_element(job, settings, "q", &out));
     const clattn_tensor q = job_view(job, "q"), v = job_view(job, "v");
@@ -78,6 +78,7 @@ static void bind(struct job *job) {
     op->q_offsets = job_view(job, "q_offsets");
     op->k_offsets = job_view(job, "k_offsets");
     op->page_table = job_view(job, "page_table");
+    job_attention_bind_codes(job);
 }
 
 static clattn_status call(clattn_context *context, const clattn_op *op, const clattn_launch *launch) {
@@ -157,6 +158,21 @@ static void add_sequences(struct text *text, const struct job *job) {
         add(text, " max_k=%lld", (long long)op->max_k);
 }
 
+/* " k=i8:64", blocks of 32 going without saying */
+static void add_codes(struct text *text, const struct job *job, const char *name,
+                      const clattn_quantization *quantization) {
+    const struct job_tensor *tensor = job_find(job, name);
+    if (!job_attention_holds_codes(tensor))
+        return;
+    add(text, " %s=%s", name, tensor->view.dtype == CLATTN_I8 ? "i8" : tensor->view.dtype == CLATTN_I4 ? "i4" : "f8");
+    if (quantization->block == 64)
+        add(text, ":64");
+    if (quantization->nibbles == CLATTN_NIBBLES_HALVES)
+        add(text, ":halves");
+    if (quantization->zeros.rank > 0)
+        add(text, ":zeros");
+}
+
 static void describe(const struct job *job, char *to, size_t size) {
     static const char *const causal[] = {"", " bottom_right", " top_left"};
     const clattn_attention_op *op = &job->op.attention;
@@ -176,6 +192,8 @@ static void describe(const struct job *job, char *to, size_t size) {
     add_plane(&text, job, "mask", &op->mask);
     add_plane(&text, job, "bias", &op->bias);
     add_sequences(&text, job);
+    add_codes(&text, job, "k", &op->k_quantization);
+    add_codes(&text, job, "v", &op->v_quantization);
 }
 
 const struct job_kind job_attention = {.name = "attention",
@@ -188,5 +206,6 @@ const struct job_kind job_attention = {.name = "attention",
                                        .call = call,
                                        .rows = rows,
                                        .reference = reference,
+                                       .original = job_attention_original,
                                        .flops = flops,
                                        .describe = describe};

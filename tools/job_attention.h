@@ -16,6 +16,22 @@ int job_attention_take_inputs(struct job *job, struct settings *settings);
 int64_t job_attention_sequences(const struct job *job);
 int64_t job_attention_columns(const struct job *job);
 
+/* ---- quantised keys and values (job_attention_codes.c) ----------------------------------------------------------- */
+
+/* The settings k_dtype=, v_dtype= and what belongs to them: demands codes, scales and zeros, or floats where there are
+ * none, and makes the views. After the layout. */
+int job_attention_take_codes(struct job *job, struct settings *settings);
+void job_attention_bind_codes(struct job *job);
+bool job_attention_holds_codes(const struct job_tensor *tensor);
+/* A row of k or v, counted over all heads, as its codes say; and one that must not be looked at. */
+void job_attention_row_values(const struct job *job, const struct job_tensor *tensor, int64_t index, double *values);
+void job_attention_spoil_codes(const struct job *job, struct job_tensor *tensor, int64_t index, double value);
+/* Turns random k and v into what the settings ask for; keeps the floats, but of large ones. blank: zeros will
+ * do. */
+int job_attention_quantise(struct job *job, struct settings *settings, bool blank);
+/* As job_kind has it. */
+bool job_attention_original(const struct job *job, struct job *original);
+
 /* ---- random problems (job_attention_random.c) -------------------------------------------------------------------- */
 
 int job_attention_generate(struct job *job, const struct job_shape *shape, struct settings *settings);

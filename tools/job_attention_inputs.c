@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char names[] =
-    "q k v mask bias alibi sinks q_lengths k_lengths q_offsets k_offsets page_table"; /* all there are */
+static const char names[] = "q k v mask bias alibi sinks q_lengths k_lengths q_offsets k_offsets page_table "
+                            "k_scales k_zeros v_scales v_zeros"; /* all there are */
 
 int64_t job_attention_sequences(const struct job *job) {
     const struct job_tensor *offsets = job_find(job, "q_offsets");

@@ -323,5 +323,6 @@ int job_attention_generate(struct job *job, const struct job_shape *shape, struc
     FORWARD(add_lengths(&problem));
     FORWARD(add_mask(&problem));
     FORWARD(add_bias(&problem));
-    return add_statistics(&problem);
+    FORWARD(add_statistics(&problem));
+    return job_attention_quantise(job, settings, shape->blank);
 }

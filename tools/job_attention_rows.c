@@ -72,6 +72,10 @@ static const double *gather(const struct job *job, struct job_cache *cache, cons
         job_cache_slot(cache, slot, at->sequence * problem->kv_heads + at->head / group, at->keys * width, &fresh);
     for (int64_t j = 0; values && fresh && j < at->keys; j++) {
         const int64_t key = reference_attention_key(problem, at, j);
+        if (key >= 0 && job_attention_holds_codes(tensor)) {
+            job_attention_row_values(job, tensor, key, values + j * width);
+            continue;
+        }
         for (int64_t c = 0; c < width; c++)
             values[j * width + c] = key < 0 ? 0 : job_value(tensor, &tensor->host, key * width + c);
     }
@@ -170,10 +174,24 @@ static bool note_row(const struct job *job, struct job_cache *cache, int64_t row
     return true;
 }
 
+static void spoil_codes(const struct job *job, struct job_tensor *tensor, const bool *seen) {
+    const int64_t *dims = tensor->view.dims;
+    for (int64_t row = 0; row < dims[0] * dims[1] * dims[2]; row++)
+        if (!seen[row])
+            job_attention_spoil_codes(job, tensor, row, row % 2 ? (double)INFINITY : (double)NAN);
+}
+
 static void spoil(struct job_tensor *tensor, const bool *seen, int64_t width) {
     for (int64_t i = 0; tensor && i < (int64_t)tensor->host.count; i++)
         if (!seen[i / width])
             job_set_value(tensor, i, i / width % 2 ? (double)INFINITY : (double)NAN);
+}
+
+static void spoil_keys(const struct job *job, struct job_tensor *tensor, const bool *seen) {
+    if (job_attention_holds_codes(tensor))
+        spoil_codes(job, tensor, seen);
+    else
+        spoil(tensor, seen, tensor->view.dims[3]);
 }
 
 static bool note_all(const struct job *job, int64_t rows, struct seen *seen) {
@@ -197,8 +215,8 @@ int job_attention_hide(struct job *job) {
     const bool known = note_all(job, rows, &seen);
     if (known) {
         spoil(job_find(job, "q"), seen.queries, op->q.dims[3]);
-        spoil(job_find(job, "k"), seen.keys, op->q.dims[3]);
-        spoil(job_find(job, "v"), seen.keys, op->v.dims[3]);
+        spoil_keys(job, job_find(job, "k"), seen.keys);
+        spoil_keys(job, job_find(job, "v"), seen.keys);
         spoil(job_find(job, "bias"), seen.biases, 1);
     }
     free(seen.queries);

@@ -79,6 +79,9 @@ static int try_variant(const struct measure *m, const char *variant, struct resu
         return EXIT_OK;
     result->checked = true;
     oracle_compare(m->oracle, m->job, &result->errors);
+    if (!isnan(m->oracle->moved))
+        snprintf(result->note, sizeof result->note, "codes move o by up to %.2g from a cache of %s", m->oracle->moved,
+                 result->dtype);
     return EXIT_OK;
 }
 

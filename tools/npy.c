@@ -99,8 +99,9 @@ static bool take_element(struct scanner *s, struct header *header, char reason[N
     static const struct {
         const char *descriptor;
         enum element element;
-    } known[] = {{"<f4", ELEMENT_F32}, {"<f2", ELEMENT_F16}, {"<u2", ELEMENT_BF16}, {"bfloat16", ELEMENT_BF16},
-                 {"<i4", ELEMENT_I32}, {"<i8", ELEMENT_I64}, {"|u1", ELEMENT_U8},   {"|b1", ELEMENT_BOOL}};
+    } known[] = {{"<f4", ELEMENT_F32},       {"<f2", ELEMENT_F16},  {"<u2", ELEMENT_BF16},
+                 {"bfloat16", ELEMENT_BF16}, {"<i4", ELEMENT_I32},  {"<i8", ELEMENT_I64},
+                 {"|u1", ELEMENT_U8},        {"|b1", ELEMENT_BOOL}, {"|i1", ELEMENT_I8}};
     char descriptor[16];
     if (!take_string(s, descriptor, sizeof descriptor))
         return refuse(reason, "'descr' is no short string (structured arrays are not read)");
@@ -112,7 +113,7 @@ static bool take_element(struct scanner *s, struct header *header, char reason[N
     for (char *c = descriptor; *c; c++)
         if (*c < ' ' || *c > '~')
             *c = '?';
-    return refuse(reason, "element type '%s' is none of <f4 <f2 <u2 bfloat16 <i4 <i8 |u1 |b1", descriptor);
+    return refuse(reason, "element type '%s' is none of <f4 <f2 <u2 bfloat16 <i4 <i8 |u1 |b1 |i1", descriptor);
 }
 
 static bool take_entry(struct scanner *s, struct header *header, unsigned *seen, char reason[NPY_REASON_SIZE]) {
@@ -263,7 +264,7 @@ bool npy_read(const char *path, struct array *out, char reason[NPY_REASON_SIZE])
 bool npy_write(const char *path, const struct array *array, char reason[NPY_REASON_SIZE]) {
     static const char *const descriptors[] = {
         [ELEMENT_F32] = "<f4", [ELEMENT_F16] = "<f2", [ELEMENT_BF16] = "<u2", [ELEMENT_I32] = "<i4",
-        [ELEMENT_I64] = "<i8", [ELEMENT_U8] = "|u1",  [ELEMENT_BOOL] = "|b1"};
+        [ELEMENT_I64] = "<i8", [ELEMENT_U8] = "|u1",  [ELEMENT_BOOL] = "|b1", [ELEMENT_I8] = "|i1"};
     char text[384];
     int length =
         snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': (", descriptors[array->element]);

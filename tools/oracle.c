@@ -86,6 +86,30 @@ static bool ask(struct oracle *oracle, const struct job *job, const struct job_r
     return done;
 }
 
+/* How far the rows' first output lies from that of the inputs before they were quantised. */
+static bool ask_original(struct oracle *oracle, const struct job *job, const struct job_rows *shape) {
+    struct job original;
+    oracle->moved = NAN;
+    if (!job->kind->original || !job->kind->original(job, &original))
+        return true;
+    const int64_t width = shape->widths[0];
+    int64_t all = 0;
+    for (size_t k = 0; k < JOB_MAX_OUTPUTS; k++)
+        all += shape->widths[k];
+    double *values = malloc((size_t)(2 * all + 1) * sizeof *values);
+    struct job_cache cache = {.slots = {{.values = NULL}}};
+    bool done = values != NULL;
+    oracle->moved = 0;
+    for (size_t r = 0; r < oracle->count && done; r++) {
+        done = job->kind->reference(&original, &cache, oracle->rows[r], values, values + all);
+        for (int64_t c = 0; c < width && done; c++)
+            oracle->moved = fmax(oracle->moved, fabs(values[c] - oracle->want[0][(int64_t)r * width + c]));
+    }
+    job_cache_free(&cache);
+    free(values);
+    return done;
+}
+
 int oracle_make(struct oracle *oracle, const struct job *job, double multiplications) {
     const struct job_rows shape = job->kind->rows(job);
     *oracle = (struct oracle){.count = 0};
@@ -97,7 +121,7 @@ int oracle_make(struct oracle *oracle, const struct job *job, double multiplicat
     if (oracle->rows)
         oracle->count = choose_rows(oracle->rows, limit, shape.count);
     oracle->all = (int64_t)oracle->count == shape.count;
-    if (!oracle->rows || !allocate(oracle, &shape) || !ask(oracle, job, &shape) ||
+    if (!oracle->rows || !allocate(oracle, &shape) || !ask(oracle, job, &shape) || !ask_original(oracle, job, &shape) ||
         (job->kind->op == CLATTN_OP_ATTENTION && oracle->count && !oracle_ask_p(oracle, job))) {
         oracle_free(oracle);
         return complain(EXIT_UNSUPPORTED, "%s: out of host memory for the oracle", job->kind->name);

@@ -12,6 +12,7 @@ struct oracle {
     bool all;                                               /* every row of the result is covered */
     double *want[JOB_MAX_OUTPUTS], *plain[JOB_MAX_OUTPUTS]; /* rows x width */
     double plain_error[JOB_MAX_OUTPUTS];
+    double moved; /* the largest change of the first output by quantised inputs; NaN where there are none */
     struct {
         int64_t *rows;
         size_t count;

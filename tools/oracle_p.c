@@ -129,7 +129,7 @@ static void compare_slice(const struct oracle *oracle, const struct job *job, in
 
 int oracle_compare_p(const struct oracle *oracle, struct job *job, const struct machine *machine, const char *variant,
                      const char *parameters, struct errors *errors) {
-    if (job->kind->op != CLATTN_OP_ATTENTION || oracle->p.count == 0)
+    if (job->kind->op != CLATTN_OP_ATTENTION || oracle->p.count == 0 || job_attention_holds_codes(job_find(job, "v")))
         return EXIT_OK;
     const int64_t keys = job_attention_columns(job), dv = job->op.attention.v.dims[3];
     const int64_t slices = dv ? (keys + dv - 1) / dv : 0;

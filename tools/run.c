@@ -20,6 +20,8 @@ static const char help[] =
     "                   in q_lengths k_lengths q_offsets k_offsets (cumulative; q, o [1,H,total,D]); max_q= max_k=\n"
     "                   in page_table [B,max_pages]; k, v [pages,page_size,heads,D], with page_layout=hnd\n"
     "                   [pages,heads,page_size,D]\n"
+    "                   k_dtype=i8|i4|f8: codes in k, in k_scales (k_zeros) [..,D/block]; k_block=32|64\n"
+    "                   k_nibbles=pairs|halves; v_ likewise; scales of f8 are one a head\n"
     "  attention_merge  in o0 lse0 o1 lse1 ..., out o lse; layout=\n"
     "  softmax, log_softmax, logsumexp   in x (mask bias), out y; axis= empty_rows=nan|zero scale=\n"
     "  softmax_state    in x, out m l; axis=\n"
@@ -38,8 +40,8 @@ static const char help[] =
     "  all: dtype=f32|f16|bf16 converts the float inputs first; out_dtype= of the main output (default: the "
     "inputs')\n\n"
     "Files hold <f4, <f2 or bf16 (as <u2, or with the descriptor bfloat16), masks |u1 or |b1, lengths, offsets and\n"
-    "page tables <i4 or <i8, in C or Fortran order. dtype= leaves statistics, alibi and sinks in fp32, and the bias\n"
-    "where bias_dtype= says so.\n"
+    "page tables <i4 or <i8, codes |i1 (int8) or |u1 (int4, two a byte; fp8), in C or Fortran order. dtype= leaves\n"
+    "statistics, alibi and sinks in fp32, scales as they are, and the bias where bias_dtype= says so.\n"
     "Without --out nothing is written.\n\n"
     "  --variant NAME      this variant, not the library's choice\n"
     "  --parameters LIST   score_tiles=2,groups=8 and so on; clattn info shows their names\n"
@@ -67,6 +69,8 @@ static int take_dtype(struct arguments *arguments, bool *convert, enum element *
 static bool stays(struct job *job, const char *name, struct settings *settings) {
     if (job->kind == &job_attention && strcmp(name, "bias") == 0)
         return settings_text(settings, "bias_dtype") != NULL;
+    if (job->kind == &job_attention && (strstr(name, "_scales") || strstr(name, "_zeros")))
+        return true;
     if (job->kind == &job_adamw || job->kind == &job_sgd)
         return strcmp(name, "grad") != 0;
     return strncmp(name, "lse", 3) == 0 || name[0] == 'm' || name[0] == 'l' || strcmp(name, "alibi") == 0 ||
