@@ -12,54 +12,72 @@
 #include "list.clh"
 #include "optimizer.clh"
 
+struct adamw {
+    global byte_t *param, *copy, *m, *v;
+    global const byte_t *grad;
+    struct list_part part;
+    float inverse, beta1, beta2, fresh1, fresh2; /* fresh: 1 - beta */
+    float decay, step, root, eps;                /* lr * weight_decay; lr and sqrt(v)'s factor, corrected */
+};
+
+static inline void adamw_block(const struct adamw *given, uint index, bool whole) {
+    packet_t weight[PACKETS], gradient[PACKETS], first[PACKETS], second[PACKETS];
+    LIST_FOR_EACH_PACKET(i) {
+        weight[i] = list_load(given->param, &given->part, 0, LIST_INDEX(index, i), whole, DTYPE_F32);
+        gradient[i] = list_load(given->grad, &given->part, 1, LIST_INDEX(index, i), whole, GRAD_DTYPE);
+        first[i] = list_load(given->m, &given->part, 3, LIST_INDEX(index, i), whole, DTYPE_F32);
+        second[i] = list_load(given->v, &given->part, 4, LIST_INDEX(index, i), whole, DTYPE_F32);
+    }
+    LIST_FOR_EACH_PACKET(i) {
+        gradient[i] *= given->inverse;
+        first[i] = given->beta1 * first[i] + given->fresh1 * gradient[i];
+        second[i] = given->beta2 * second[i] + given->fresh2 * (gradient[i] * gradient[i]);
+        weight[i] -= given->decay * weight[i];
+        weight[i] -= given->step * (first[i] / (sqrt(second[i]) * given->root + given->eps));
+        list_store(given->m, &given->part, 3, LIST_INDEX(index, i), whole, first[i], DTYPE_F32);
+        list_store(given->v, &given->part, 4, LIST_INDEX(index, i), whole, second[i], DTYPE_F32);
+        list_store(given->param, &given->part, 0, LIST_INDEX(index, i), whole, weight[i], DTYPE_F32);
+        list_store(given->copy, &given->part, 2, LIST_INDEX(index, i), whole, weight[i], COPY_DTYPE);
+    }
+}
+
+/* 1 - beta^t loses its digits where beta is close to 1, expm1 keeps them. */
+static inline void adamw_correct(struct adamw *adamw, float lr, int steps, float log_beta1, float log_beta2) {
+    const float t = (float)steps + 1.0f;
+    adamw->step = lr / -expm1(t * log_beta1);
+    adamw->root = 1.0f / sqrt(-expm1(t * log_beta2));
+}
+
 #define ARGUMENTS(t)                                                                                    \
     global byte_t *param##t, global const byte_t *grad##t, global byte_t *copy##t, global byte_t *m##t, \
         global byte_t *v##t,
 #define TAKE(t)                                   \
     if ((long)get_group_id(0) >= list.first[t]) { \
-        list_take(&part, &list, t);               \
-        param = param##t;                         \
-        grad = grad##t;                           \
-        copy = copy##t;                           \
-        m = m##t;                                 \
-        v = v##t;                                 \
+        list_take(&adamw.part, &list, t);         \
+        adamw.param = param##t;                   \
+        adamw.grad = grad##t;                     \
+        adamw.copy = copy##t;                     \
+        adamw.m = m##t;                           \
+        adamw.v = v##t;                           \
     }
+#define STEP(index, whole) adamw_block(&adamw, index, whole)
 
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 adamw(LIST_EACH(ARGUMENTS) const struct list list, global const int *overflow, global const float *scale,
       global const float *rate, global const int *steps, const struct optimizer given) {
-    global byte_t *param = 0, *copy = 0, *m = 0, *v = 0;
-    global const byte_t *grad = 0;
-    struct list_part part;
+    struct adamw adamw;
     if (optimizer_skips(overflow, &given))
         return;
     LIST_EACH(TAKE)
-    list_cut(&part, &list);
-    /* 1 - beta^t loses its digits where beta is close to 1, expm1 keeps them. */
-    const float t = (float)steps[given.steps_at] + 1.0f;
-    const float correction1 = -expm1(t * given.setting[4]), correction2 = -expm1(t * given.setting[5]);
-    const float beta1 = given.setting[0], beta2 = given.setting[1], fresh1 = given.setting[2],
-                fresh2 = given.setting[3];
-    const float lr = optimizer_rate(rate, &given), inverse = scale_inverse(scale, given.scale_at);
-    const float step = lr / correction1, root = 1.0f / sqrt(correction2), decay = lr * given.weight_decay;
-    LIST_FOR_EACH_BLOCK(index, &part) {
-        packet_t weight[PACKETS], gradient[PACKETS], first[PACKETS], second[PACKETS];
-        LIST_FOR_EACH_PACKET(i) {
-            weight[i] = list_load(param, &part, 0, LIST_INDEX(index, i), DTYPE_F32);
-            gradient[i] = list_load(grad, &part, 1, LIST_INDEX(index, i), GRAD_DTYPE);
-            first[i] = list_load(m, &part, 3, LIST_INDEX(index, i), DTYPE_F32);
-            second[i] = list_load(v, &part, 4, LIST_INDEX(index, i), DTYPE_F32);
-        }
-        LIST_FOR_EACH_PACKET(i) {
-            gradient[i] *= inverse;
-            first[i] = beta1 * first[i] + fresh1 * gradient[i];
-            second[i] = beta2 * second[i] + fresh2 * (gradient[i] * gradient[i]);
-            weight[i] -= decay * weight[i];
-            weight[i] -= step * (first[i] / (sqrt(second[i]) * root + given.setting[6]));
-            list_store(m, &part, 3, LIST_INDEX(index, i), first[i], DTYPE_F32);
-            list_store(v, &part, 4, LIST_INDEX(index, i), second[i], DTYPE_F32);
-            list_store(param, &part, 0, LIST_INDEX(index, i), weight[i], DTYPE_F32);
-            list_store(copy, &part, 2, LIST_INDEX(index, i), weight[i], COPY_DTYPE);
-        }
-    }
+    list_cut(&adamw.part, &list);
+    const float lr = optimizer_rate(rate, &given);
+    adamw.inverse = scale_inverse(scale, given.scale_at);
+    adamw.beta1 = given.setting[0];
+    adamw.beta2 = given.setting[1];
+    adamw.fresh1 = given.setting[2];
+    adamw.fresh2 = given.setting[3];
+    adamw.eps = given.setting[6];
+    adamw.decay = lr * given.weight_decay;
+    adamw_correct(&adamw, lr, steps[given.steps_at], given.setting[4], given.setting[5]);
+    LIST_FOR_EACH_BLOCK(&adamw.part, STEP)
 }

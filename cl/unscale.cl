@@ -23,35 +23,45 @@ static inline uint largest_bits(uint largest, packet_t packet) {
     return largest;
 }
 
+struct unscale {
+    global const byte_t *x;
+    global byte_t *y;
+    struct list_part part;
+    float inverse;
+    uint largest; /* bits of the largest magnitude so far */
+};
+
+static inline void unscale_block(struct unscale *unscale, uint index, bool whole) {
+    packet_t value[PACKETS];
+    LIST_FOR_EACH_PACKET(i)
+    value[i] = list_load(unscale->x, &unscale->part, 0, LIST_INDEX(index, i), whole, X_DTYPE);
+    LIST_FOR_EACH_PACKET(i) {
+        value[i] *= unscale->inverse;
+        if (whole || LIST_INDEX(index, i) < unscale->part.count)
+            unscale->largest = largest_bits(unscale->largest, value[i]);
+        list_store(unscale->y, &unscale->part, 1, LIST_INDEX(index, i), whole, value[i], Y_DTYPE);
+    }
+}
+
 #define ARGUMENTS(t) global const byte_t *x##t, global byte_t *y##t,
 #define TAKE(t)                                   \
     if ((long)get_group_id(0) >= list.first[t]) { \
-        list_take(&part, &list, t);               \
-        x = x##t;                                 \
-        y = y##t;                                 \
+        list_take(&unscale.part, &list, t);       \
+        unscale.x = x##t;                         \
+        unscale.y = y##t;                         \
     }
+#define STEP(index, whole) unscale_block(&unscale, index, whole)
 
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void unscale(LIST_EACH(ARGUMENTS) const struct list list,
                                                                        global const float *scale,
                                                                        volatile global int *overflow,
                                                                        const long scale_at, const long overflow_at) {
-    global const byte_t *x = 0;
-    global byte_t *y = 0;
-    struct list_part part;
-    uint largest = 0;
+    struct unscale unscale;
     LIST_EACH(TAKE)
-    list_cut(&part, &list);
-    const float inverse = scale_inverse(scale, scale_at);
-    LIST_FOR_EACH_BLOCK(index, &part) {
-        packet_t value[PACKETS];
-        LIST_FOR_EACH_PACKET(i)
-        value[i] = list_load(x, &part, 0, LIST_INDEX(index, i), X_DTYPE);
-        LIST_FOR_EACH_PACKET(i) {
-            value[i] *= inverse;
-            largest = LIST_INDEX(index, i) < part.count ? largest_bits(largest, value[i]) : largest;
-            list_store(y, &part, 1, LIST_INDEX(index, i), value[i], Y_DTYPE);
-        }
-    }
-    if (largest >= UNUSABLE)
+    list_cut(&unscale.part, &list);
+    unscale.inverse = scale_inverse(scale, scale_at);
+    unscale.largest = 0;
+    LIST_FOR_EACH_BLOCK(&unscale.part, STEP)
+    if (unscale.largest >= UNUSABLE)
         atomic_or(overflow + overflow_at, 1);
 }
