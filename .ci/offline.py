@@ -52,14 +52,14 @@ def stored(tensor, dtype, zeros):
             f"{tensor}_ZEROS": zeros, f"{tensor}_ALIGNMENT": 8}
 
 
-def tiles(clang, tile, element, modified, **formats):
+def tiles(clang, name, tile, element, modified, **own):
     modifiers = {key: int(modified) for key in MODIFIERS}
     return compile_kernel(
-        clang, "attention_forward.cl",
+        clang, name,
         {"TILE_BACKEND": tile, "STAGE_BACKEND": "plain", "SUBGROUP_BACKEND": "nvidia"},
         TILE_UNROLL=1, ELEMENT=element, OUT_ELEMENT=element, HEAD_DIM=128, VALUE_DIM=128, ALIGNED=1, GROUPS=16,
         SCORE_TILES=1, K_SLICE=128, V_SLICE=128, Q_RESIDENT=1, STAGE_SLOTS=1, MMA_ROWS=16, FMA_ROWS=4, FMA_ITEMS=16,
-        SG_SIZE=32, BIAS=element if modified else 0, **modifiers, **formats)
+        SG_SIZE=32, BIAS=element if modified else 0, **modifiers, **own)
 
 
 def pipeline(clang, name, element, modifiers):
@@ -73,12 +73,14 @@ def pipeline(clang, name, element, modifiers):
 
 def main():
     clang = sys.argv[1]
-    good = [tiles(clang, tile, element, modified)
+    good = [tiles(clang, "attention_forward.cl", tile, element, modified)
             for tile, element, modified in itertools.product(("fma", "nvidia_mma"), (2, 3), (False, True))]
+    good += [tiles(clang, "attention_decode.cl", tile, 2, modified, MASK_BLOCKS=0, PACKED=packed, SPLIT=packed % 2)
+             for tile, packed, modified in itertools.product(("fma", "nvidia_mma"), (1, 4, 7), (False, True))]
     good += [pipeline(clang, "attention_forward_pipelined.cl", element, modifiers)
              for element, modifiers in itertools.product((2, 3), ((), ("BAND",), MODIFIERS + ("BIAS",)))]
     good += [pipeline(clang, "selftest_pipeline.cl", element, ("BAND",)) for element in (2, 3)]
-    good += [tiles(clang, tile, element, modified, **stored("K", k, 0), **stored("V", v, zeros))
+    good += [tiles(clang, "attention_forward.cl", tile, element, modified, **stored("K", k, 0), **stored("V", v, zeros))
              for tile, element, modified, k, v, zeros in (
                  ("fma", 2, True, I8, I4, 1), ("nvidia_mma", 2, False, I8, I8, 0), ("nvidia_mma", 3, True, I4, F8, 0))]
     return 0 if all(good) else 1

@@ -20,7 +20,7 @@ ROWS_KERNEL void attention_scores(const __global byte_t *q, const __global byte_
             const bool seen = is_query && key >= first && key <= last && mask_shows(mask, query, key);
             float s = -INFINITY;
             if (seen) {
-                s = bias_curve(bias, scores[start + key], (float)(key - query - off));
+                s = bias_curve(bias, scores[start + key], query, (float)(key - query - off));
                 if (BIAS)
                     s = bias_add(bias, s, query, key, sequence.nq, sequence.nk);
             }

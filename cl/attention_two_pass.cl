@@ -8,7 +8,8 @@ attention_two_pass(const __global byte_t *q, const __global byte_t *k, const __g
                    __global float *lse MODIFIER_ARGUMENTS, attention_t call) {
     BLOCK_LOCAL_MEMORY(q_tile, slots, p_tile, special);
     MODIFIERS(modifiers);
-    block_t block = block_begin(q, k, v, &modifiers, &call, q_tile, slots, p_tile, &special);
+    block_t block = block_begin(q, k, v, &modifiers, &call, q_tile, slots, p_tile, &special, get_group_id(0));
+    block_stage_queries(&block);
     const key_range_t range = block_key_range(&block);
     acc_t s[SCORE_TILES];
 

@@ -180,54 +180,94 @@ static int64_t tuning_size(const struct problem *problem) {
     return problem->head_dim > problem->value_dim ? problem->head_dim : problem->value_dim;
 }
 
-static bool is_unfused(const struct choice *choice) {
-    return choice->variant->schedule == SCHEDULE_UNFUSED;
-}
-
-static bool is_pipelined(const struct choice *choice) {
-    return choice->variant->schedule == SCHEDULE_PIPELINED;
-}
-
-static clattn_status plan(clattn_context *context, const clattn_op *op, const struct problem *problem,
+static clattn_status plan(clattn_context *context, const clattn_op *head, const struct problem *problem,
                           bool run_selftest, struct choice *choice) {
-    if (is_pipelined(choice))
-        return attention_pipelined_plan((const clattn_attention_op *)op, problem, choice);
-    return is_unfused(choice)
-               ? attention_unfused_plan(context, (const clattn_attention_op *)op, problem, run_selftest, choice)
-               : attention_forward_plan(context, (const clattn_attention_op *)op, problem, choice);
+    const clattn_attention_op *op = (const clattn_attention_op *)head;
+    switch (choice->variant->schedule) {
+    case SCHEDULE_PIPELINED:
+        return attention_pipelined_plan(op, problem, choice);
+    case SCHEDULE_UNFUSED:
+        return attention_unfused_plan(context, op, problem, run_selftest, choice);
+    case SCHEDULE_DECODE:
+        return attention_decode_plan(context, op, problem, choice);
+    default:
+        return attention_forward_plan(context, op, problem, choice);
+    }
 }
 
-static clattn_status workspace(clattn_context *context, const clattn_op *op, const struct problem *problem,
+static clattn_status workspace(clattn_context *context, const clattn_op *head, const struct problem *problem,
                                const struct choice *choice, size_t *bytes) {
+    const clattn_attention_op *op = (const clattn_attention_op *)head;
     (void)context;
-    const clattn_attention_op *attention = (const clattn_attention_op *)op;
-    if (is_pipelined(choice))
-        return attention_pipelined_workspace(attention, problem, choice, bytes);
-    return is_unfused(choice) ? attention_unfused_workspace(attention, problem, choice, bytes)
-                              : attention_forward_workspace(attention, problem, choice, bytes);
+    switch (choice->variant->schedule) {
+    case SCHEDULE_PIPELINED:
+        return attention_pipelined_workspace(op, problem, choice, bytes);
+    case SCHEDULE_UNFUSED:
+        return attention_unfused_workspace(op, problem, choice, bytes);
+    case SCHEDULE_DECODE:
+        return attention_decode_workspace(op, problem, choice, bytes);
+    default:
+        return attention_forward_workspace(op, problem, choice, bytes);
+    }
 }
 
 static clattn_status prepare(clattn_context *context, const clattn_op *op, const struct problem *problem,
                              const struct choice *choice) {
-    if (is_pipelined(choice))
+    switch (choice->variant->schedule) {
+    case SCHEDULE_PIPELINED:
         return attention_pipelined_prepare(context, problem, choice);
-    return is_unfused(choice) ? attention_unfused_prepare(context, (const clattn_attention_op *)op, problem, choice)
-                              : attention_forward_prepare(context, problem, choice);
+    case SCHEDULE_UNFUSED:
+        return attention_unfused_prepare(context, (const clattn_attention_op *)op, problem, choice);
+    case SCHEDULE_DECODE:
+        return attention_decode_prepare(context, problem, choice);
+    default:
+        return attention_forward_prepare(context, problem, choice);
+    }
 }
 
-static clattn_status enqueue(clattn_context *context, const clattn_op *op, const struct problem *problem,
+static clattn_status enqueue(clattn_context *context, const clattn_op *head, const struct problem *problem,
                              const struct choice *choice, const clattn_launch *launch) {
-    const clattn_attention_op *attention = (const clattn_attention_op *)op;
-    if (is_pipelined(choice))
-        return attention_pipelined_enqueue(context, attention, problem, choice, launch);
-    return is_unfused(choice) ? attention_unfused_enqueue(context, attention, problem, choice, launch)
-                              : attention_forward_enqueue(context, attention, problem, choice, launch);
+    const clattn_attention_op *op = (const clattn_attention_op *)head;
+    switch (choice->variant->schedule) {
+    case SCHEDULE_PIPELINED:
+        return attention_pipelined_enqueue(context, op, problem, choice, launch);
+    case SCHEDULE_UNFUSED:
+        return attention_unfused_enqueue(context, op, problem, choice, launch);
+    case SCHEDULE_DECODE:
+        return attention_decode_enqueue(context, op, problem, choice, launch);
+    default:
+        return attention_forward_enqueue(context, op, problem, choice, launch);
+    }
+}
+
+/* Queries and keys of a block; false where a schedule has none. */
+static bool find_blocks(const struct problem *problem, const struct choice *choice, int *queries, int *keys) {
+    switch (choice->variant->schedule) {
+    case SCHEDULE_PIPELINED:
+        attention_pipelined_blocks(choice, queries, keys);
+        return true;
+    case SCHEDULE_UNFUSED:
+        return false;
+    case SCHEDULE_DECODE:
+        attention_decode_blocks(problem, choice, queries, keys);
+        return true;
+    default:
+        attention_forward_blocks(problem, choice, queries, keys);
+        return true;
+    }
 }
 
 static const char *schedule_name(enum schedule schedule) {
-    if (schedule == SCHEDULE_UNFUSED)
+    switch (schedule) {
+    case SCHEDULE_UNFUSED:
         return "attention_unfused";
-    return schedule == SCHEDULE_TWO_PASS ? "attention_two_pass" : "attention_forward";
+    case SCHEDULE_TWO_PASS:
+        return "attention_two_pass";
+    case SCHEDULE_DECODE:
+        return "attention_decode";
+    default:
+        return "attention_forward";
+    }
 }
 
 /* A causal limit is named by itself; a window makes the same program. */
@@ -263,12 +303,8 @@ static void describe(const struct problem *problem, const struct choice *choice,
             used += snprintf(name + used, size - (size_t)used, "_%s", modifier_names[i].name);
     used += describe_stored(&problem->k_stored, 'k', name, size, used);
     used += describe_stored(&problem->v_stored, 'v', name, size, used);
-    if (is_unfused(choice) || used < 0 || (size_t)used >= size)
+    if (used < 0 || (size_t)used >= size || !find_blocks(problem, choice, &queries, &keys))
         return;
-    if (is_pipelined(choice))
-        attention_pipelined_blocks(choice, &queries, &keys);
-    else
-        attention_forward_blocks(problem, choice, &queries, &keys);
     snprintf(name + used, size - (size_t)used, "__%s_%dx%d", variant_backend_name(choice->variant->backend), queries,
              keys);
 }

@@ -1,5 +1,6 @@
 /* What the files of attention share: the front-end (attention.c), the fused and two-pass schedules
- * (attention_forward.c), the pipelined one (attention_pipelined.c) and the standard three steps (attention_unfused.c). */
+ * (attention_forward.c), that for few queries (attention_decode.c), the pipelined one (attention_pipelined.c) and the
+ * standard three steps (attention_unfused.c). */
 #ifndef CLATTN_ATTENTION_H
 #define CLATTN_ATTENTION_H
 
@@ -23,6 +24,19 @@ clattn_status attention_forward_enqueue(clattn_context *context, const clattn_at
 
 /* Queries and keys of a block, for names: "64x32". */
 void attention_forward_blocks(const struct problem *problem, const struct choice *choice, int *queries, int *keys);
+
+/* The same for few queries and many keys. plan() adds the parameters `chunk` and `splits`; with more than one split the
+ * workspace takes B * Hq * Nq * splits * (Dv + 2) floats, Dv rounded up to a multiple of 4. */
+clattn_status attention_decode_plan(clattn_context *context, const clattn_attention_op *op,
+                                    const struct problem *problem, struct choice *choice);
+clattn_status attention_decode_workspace(const clattn_attention_op *op, const struct problem *problem,
+                                         const struct choice *choice, size_t *bytes);
+clattn_status attention_decode_prepare(clattn_context *context, const struct problem *problem,
+                                       const struct choice *choice);
+clattn_status attention_decode_enqueue(clattn_context *context, const clattn_attention_op *op,
+                                       const struct problem *problem, const struct choice *choice,
+                                       const clattn_launch *launch);
+void attention_decode_blocks(const struct problem *problem, const struct choice *choice, int *queries, int *keys);
 
 /* A pipeline inside persistent work-groups. survey() fills in what only this schedule asks of a
  * problem. */

@@ -14,7 +14,7 @@ static void list_refusals(const struct device_facts *facts, const struct problem
     const struct variant *table = variant_table(&count);
     text[0] = '\0';
     for (size_t i = 0; i < count && used < size; i++) {
-        const char *reason = table[i].op == problem->op ? variant_refusal(&table[i], facts, problem) : NULL;
+        const char *reason = table[i].op == problem->op ? variant_pick_refusal(&table[i], facts, problem) : NULL;
         if (reason != NULL)
             used += (size_t)snprintf(text + used, size - used, " %s: %s", table[i].name, reason);
     }
@@ -66,7 +66,7 @@ static void log_refusals(const clattn_context *context, const struct problem *pr
     for (const struct variant *row = variant_table(&count); row < choice->variant; row++)
         if (row->op == problem->op)
             log_write(&context->log, CLATTN_LOG_DEBUG, "%s: not %s: %s", variant_op_name(problem->op), row->name,
-                      variant_refusal(row, &choice->facts, problem));
+                      variant_pick_refusal(row, &choice->facts, problem));
 }
 
 /* A self-test that fails takes a capability away, and the pick is made again without it. */

@@ -44,6 +44,8 @@ const char *parameters_refusal(const struct parameters *set) {
         {"v_slice", 1, 65536, false, "v_slice must lie in 1..65536."},
         {"q_resident", 0, 1, false, "q_resident must be 0 or 1."},
         {"stage_slots", 1, 2, false, "stage_slots must be 1 or 2."},
+        {"chunk", 0, INT_MAX, false, "chunk must be at least 0."},
+        {"splits", 0, INT_MAX, false, "splits must be at least 0."},
         {"team", 0, 1024, true, "team must be 0 or a power of two up to 1024."},
         {"group", 0, 1024, true, "group must be 0 or a power of two up to 1024."},
         {"blocks", 0, 65536, false, "blocks must lie in 0..65536."},

@@ -200,9 +200,28 @@ const char *variant_refusal(const struct variant *variant, const struct device_f
     return variant->accepts(facts, problem);
 }
 
+/* Decode variants take any problem, but queries in large blocks share more loads with each other than heads do. */
+static const char *decode_pays(const struct device_facts *facts, const struct problem *problem) {
+    enum { FORWARD_ROWS = 64 };
+    const int64_t blocks = (problem->nq + FORWARD_ROWS - 1) / FORWARD_ROWS * problem->heads;
+    if (problem->nq <= DECODE_QUERIES)
+        return problem->nk >= DECODE_KEYS ? NULL : "Keys are too few to be worth a variant for few queries.";
+    if (problem->nk < DECODE_SPLIT_KEYS || problem->nk / 2 < problem->nq)
+        return "Queries are many, and keys too few beside them to be split.";
+    return (double)blocks * (double)problem->batch >= (double)facts->compute_units
+               ? "Blocks of queries fill the device without splitting keys."
+               : NULL;
+}
+
+const char *variant_pick_refusal(const struct variant *variant, const struct device_facts *facts,
+                                 const struct problem *problem) {
+    const char *refusal = variant_refusal(variant, facts, problem);
+    return refusal == NULL && variant->schedule == SCHEDULE_DECODE ? decode_pays(facts, problem) : refusal;
+}
+
 const struct variant *variant_pick(const struct device_facts *facts, const struct problem *problem) {
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
-        if (table[i].op == problem->op && variant_refusal(&table[i], facts, problem) == NULL)
+        if (table[i].op == problem->op && variant_pick_refusal(&table[i], facts, problem) == NULL)
             return &table[i];
     return NULL;
 }

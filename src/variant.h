@@ -67,6 +67,7 @@ enum schedule {
     SCHEDULE_TWO_PASS,
     SCHEDULE_UNFUSED,
     SCHEDULE_PIPELINED,
+    SCHEDULE_DECODE, /* attention: packed query heads, split keys */
     SCHEDULE_SUBGROUP,
     SCHEDULE_GROUP,
     SCHEDULE_SPLIT,
@@ -107,10 +108,21 @@ const struct variant *variant_table(size_t *count);
 const char *variant_refusal(const struct variant *variant, const struct device_facts *facts,
                             const struct problem *problem);
 
+/* As variant_refusal(), and also why a variant that could take the problem is not preferred for it: what is not picked
+ * may still be asked for by name. */
+const char *variant_pick_refusal(const struct variant *variant, const struct device_facts *facts,
+                                 const struct problem *problem);
+
 /* May softmax keep rows in the registers of a work-group here? */
 bool variant_keeps_rows(const struct device_facts *facts);
 
-/* The first row that accepts, or NULL. */
+/* Where attention prefers decode variants: few queries and at least this many keys, or longer blocks of queries that do
+ * not fill the device and keys that are worth being split. */
+#define DECODE_QUERIES 16
+#define DECODE_KEYS 128
+#define DECODE_SPLIT_KEYS 2048
+
+/* The first row that has nothing against being picked, or NULL. */
 const struct variant *variant_pick(const struct device_facts *facts, const struct problem *problem);
 
 /* The row of that name for an operation, or NULL. */

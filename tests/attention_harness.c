@@ -139,12 +139,12 @@ static void release(struct tensors *t) {
 
 /* The second of two runs into NaN-filled outputs must give the first one's bits. */
 static void run_twice(struct tensors *t, const struct attention_data *data, const char *variant) {
-    test_run(&t->op.head, variant);
+    test_run_with(&t->op.head, variant, data->parameters);
     unsigned char *o = test_bytes(&t->o), *lse = t->lse.buffer ? test_bytes(&t->lse) : NULL;
     test_reset(&t->o);
     if (lse)
         test_reset(&t->lse);
-    test_run(&t->op.head, variant);
+    test_run_with(&t->op.head, variant, data->parameters);
     unsigned char *o_again = test_bytes(&t->o), *lse_again = lse ? test_bytes(&t->lse) : NULL;
     if (memcmp(o, o_again, t->o.bytes) != 0)
         fail_msg("%s, %s: o differs between two runs", data->name, variant ? variant : "chosen");
@@ -277,9 +277,24 @@ size_t attention_variants(const struct attention_data *data, const char **names,
     return count;
 }
 
+/* They share their nouns with the fused variants, and have test_attention_decode.c. */
+static size_t without_decode(const char **names, size_t count) {
+    const char *full = getenv("CLATTN_TEST_FULL");
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++)
+        if ((full && *full) || !attention_is_decode(names[i]))
+            names[kept++] = names[i];
+    return kept;
+}
+
+bool attention_is_decode(const char *variant) {
+    return strncmp(variant, "decode", strlen("decode")) == 0;
+}
+
 const char *attention_next_variant(const struct attention_data *data, size_t *index) {
     const char *names[MAX_VARIANTS];
-    const size_t count = due_variants(data, names, attention_variants(data, names, MAX_VARIANTS));
+    const size_t all = without_decode(names, attention_variants(data, names, MAX_VARIANTS));
+    const size_t count = due_variants(data, names, all);
     return *index < count ? names[(*index)++] : NULL;
 }
 

@@ -44,8 +44,12 @@ struct attention_case attention_shape(const char *name, int64_t batch, int64_t n
 /* All variants that accept this problem, layouts included; returns how many. */
 size_t attention_variants(const struct attention_data *data, const char **names, size_t limit);
 /* The variants that accept this problem, layouts included: NULL past the last. Every one is a program to compile, so
- * for dims other than 64 it is one variant only, a different one from key to key; CLATTN_TEST_FULL=1 gives all. */
+ * for dims other than 64 it is one variant only, a different one from key to key, and of those for decode none;
+ * CLATTN_TEST_FULL=1 gives all. */
 const char *attention_next_variant(const struct attention_data *data, size_t *index);
+
+/* Is it one of those for few queries? */
+bool attention_is_decode(const char *variant);
 
 /* Fails where two results differ in a bit of rows [first, end). */
 void attention_same_rows(const struct attention_data *data, const char *variant, const struct attention_result *a,

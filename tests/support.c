@@ -168,11 +168,12 @@ clattn_status test_dispatch(clattn_context *context, const clattn_op *op, const 
     return CLATTN_INTERNAL_ERROR;
 }
 
-void test_call_begin(struct test_call *call, const clattn_op *op, const char *variant) {
+static void begin_with(struct test_call *call, const clattn_op *op, const char *variant, const char *parameters) {
     size_t bytes = 0;
     memset(call, 0, sizeof *call);
     clattn_launch_init(&call->launch, device.queue);
     call->launch.variant = variant;
+    call->launch.parameters = parameters;
     call->launch.event = &call->event;
     CHECK(clattn_workspace_size(device.clattn, op, &call->launch, &bytes));
     if (bytes == 0)
@@ -184,6 +185,10 @@ void test_call_begin(struct test_call *call, const clattn_op *op, const char *va
     CHECK_CL(clEnqueueFillBuffer(device.queue, call->workspace, &ones, 1, 0, bytes, 0, NULL, NULL));
     call->launch.workspace.buffer = call->workspace;
     call->launch.workspace.size = bytes;
+}
+
+void test_call_begin(struct test_call *call, const clattn_op *op, const char *variant) {
+    begin_with(call, op, variant, NULL);
 }
 
 void test_call_end(struct test_call *call) {
@@ -201,8 +206,12 @@ void test_call_end(struct test_call *call) {
 }
 
 void test_run(const clattn_op *op, const char *variant) {
+    test_run_with(op, variant, NULL);
+}
+
+void test_run_with(const clattn_op *op, const char *variant, const char *parameters) {
     struct test_call call;
-    test_call_begin(&call, op, variant);
+    begin_with(&call, op, variant, parameters);
     const clattn_status status = test_dispatch(device.clattn, op, &call.launch);
     if (status != CLATTN_SUCCESS)
         fail_msg("variant %s: %s: %s", variant ? variant : "chosen", clattn_status_name(status), clattn_last_error());

@@ -98,6 +98,7 @@ void test_call_end(struct test_call *call); /* waits for the call's event and re
 clattn_status test_dispatch(clattn_context *context, const clattn_op *op, const clattn_launch *launch);
 /* One successful call of a variant (NULL: the library's choice), workspace included, completed on return. */
 void test_run(const clattn_op *op, const char *variant);
+void test_run_with(const clattn_op *op, const char *variant, const char *parameters);
 
 /* The name of the next variant, from *index on, that accepts op on the current device; NULL past the last. */
 const char *test_next_variant(const clattn_op *op, size_t *index);

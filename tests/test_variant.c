@@ -257,6 +257,37 @@ static void softmax_splits_many_rows_last(void **state) {
 }
 
 /* Every operation, row and unsuitable problem: a refusal begins with a capital and ends with a full stop. */
+static const char *pick_of(uint64_t caps, int64_t batch, int64_t nq, int64_t nk) {
+    const struct device_facts facts = facts_with(caps);
+    struct problem problem = problem_of(CLATTN_OP_ATTENTION);
+    problem.batch = batch;
+    problem.nq = nq;
+    problem.nk = nk;
+    return variant_pick(&facts, &problem)->name;
+}
+
+/* Heads are 8 and units 16. */
+static void few_queries_are_decoded(void **state) {
+    const uint64_t cpu = CAP_BIT(CAP_CPU);
+    (void)state;
+    assert_string_equal(pick_of(every_cap, 1, 1, 8192), "decode_nvidia_mma");
+    assert_string_equal(pick_of(every_cap, 64, 16, 128), "decode_nvidia_mma");
+    assert_string_equal(pick_of(every_cap, 64, 17, 8192), "fused_nvidia_wgmma");
+    assert_string_equal(pick_of(every_cap, 1, 1, 127), "fused_nvidia_wgmma");
+    assert_string_equal(pick_of(cpu, 1, 1, 8192), "decode_cpu_vector");
+    assert_string_equal(pick_of(cpu, 1, 200, 256), "fused_cpu_vector");
+    assert_string_equal(pick_of(0, 1, 1, 8192), "decode_fma");
+}
+
+static void long_keys_are_split_where_queries_do_not_fill_the_device(void **state) {
+    (void)state;
+    assert_string_equal(pick_of(0, 1, 64, 8192), "decode_fma");
+    assert_string_equal(pick_of(0, 1, 65, 8192), "fused_fma"); /* 16 blocks of queries */
+    assert_string_equal(pick_of(0, 2, 64, 8192), "fused_fma");
+    assert_string_equal(pick_of(0, 1, 64, 2047), "fused_fma");
+    assert_string_equal(pick_of(0, INT64_MAX, 64, 8192), "fused_fma");
+}
+
 static void refusals_are_sentences(void **state) {
     size_t count = 0, refusals = 0;
     const struct variant *table = variant_table(&count);
@@ -296,7 +327,7 @@ static void pick_and_refusal_agree(void **state) {
             assert_null(variant_refusal(picked, &facts, &problem));
             for (const struct variant *row = table; row < picked; row++)
                 if (row->op == kinds[k])
-                    assert_non_null(variant_refusal(row, &facts, &problem));
+                    assert_non_null(variant_pick_refusal(row, &facts, &problem));
         }
     const struct device_facts facts = facts_with(every_cap);
     const struct problem unknown = problem_of((clattn_op_kind)99);
@@ -316,6 +347,8 @@ int main(void) {
         cmocka_unit_test(picks_the_first_that_accepts),
         cmocka_unit_test(softmax_schedules_follow_the_row_length),
         cmocka_unit_test(softmax_splits_many_rows_last),
+        cmocka_unit_test(few_queries_are_decoded),
+        cmocka_unit_test(long_keys_are_split_where_queries_do_not_fill_the_device),
         cmocka_unit_test(refusals_are_sentences),
         cmocka_unit_test(pick_and_refusal_agree),
     };

@@ -1,0 +1,93 @@
+/* Slices and blocks are rounded to whole tiles here and nowhere else. */
+#include "attention_plan.h"
+#include "attention_call.h"
+
+#include <stdio.h>
+
+static int at_least_one(int64_t value) {
+    return value > 0 ? (int)value : 1;
+}
+
+/* Of a parameter that may be larger than the whole, or no multiple of the step. */
+static int slice_of(const struct parameters *parameters, const char *name, int64_t whole, int step) {
+    const int64_t most = tile_round_up(at_least_one(whole), step);
+    const int64_t slice = tile_round_up(parameters_get(parameters, name, (int)most), step);
+    return (int)(slice < most ? slice : most);
+}
+
+static struct attention_plan plan_of(const struct problem *problem, enum backend backend,
+                                     const struct parameters *parameters, const struct device_facts *facts) {
+    struct attention_plan plan = {.shape = tile_shape_of(backend, parameters, facts)};
+    plan.score_tiles = parameters_get(parameters, "score_tiles", 1);
+    plan.k_slice = slice_of(parameters, "k_slice", problem->head_dim, plan.shape.k);
+    plan.v_slice = slice_of(parameters, "v_slice", problem->value_dim, plan.shape.n);
+    plan.q_resident = parameters_get(parameters, "q_resident", 1) != 0;
+    plan.stage_slots = plan.q_resident ? parameters_get(parameters, "stage_slots", 1) : 1;
+    return plan;
+}
+
+struct attention_plan attention_plan_of(const struct problem *problem, const struct choice *choice) {
+    return plan_of(problem, choice->variant->backend, &choice->parameters, &choice->facts);
+}
+
+int attention_plan_queries(const struct attention_plan *plan) {
+    return plan->shape.groups * plan->shape.m;
+}
+
+int attention_plan_keys(const struct attention_plan *plan) {
+    return plan->score_tiles * plan->shape.n;
+}
+
+static size_t larger(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+static struct tile_need need(const struct tile_plan *tiles, const struct parameters *parameters,
+                             const struct device_facts *facts) {
+    const struct attention_plan plan = plan_of(tiles->problem, tiles->backend, parameters, facts);
+    const struct tile_shape *shape = &plan.shape;
+    const int q_columns = plan.q_resident ? (int)tile_round_up(tiles->problem->head_dim, plan.k_slice) : plan.k_slice;
+    const size_t slot = larger(tile_bt_bytes(shape, attention_plan_keys(&plan), plan.k_slice),
+                               tile_b_bytes(shape, attention_plan_keys(&plan), plan.v_slice));
+    const size_t left = larger(tile_left_bytes(shape, attention_plan_queries(&plan), attention_plan_keys(&plan)),
+                               larger(tile_row_scratch_bytes(shape), sizeof(float)));
+    return (struct tile_need){
+        .items = (uint64_t)(shape->groups * shape->items),
+        .local = TILE_START + tile_array_bytes(tile_a_bytes(shape, attention_plan_queries(&plan), q_columns)) +
+                 tile_array_bytes((size_t)plan.stage_slots * slot) + tile_array_bytes(left) + TILE_ALIGNMENT,
+    };
+}
+
+static void spell_out(const struct tile_plan *tiles, const struct parameters *parameters,
+                      const struct device_facts *facts, struct parameters *out) {
+    const struct attention_plan plan = plan_of(tiles->problem, tiles->backend, parameters, facts);
+    parameters_put(out, "score_tiles", plan.score_tiles);
+    parameters_put(out, "k_slice", plan.k_slice);
+    parameters_put(out, "v_slice", plan.v_slice);
+    parameters_put(out, "q_resident", plan.q_resident);
+    parameters_put(out, "stage_slots", plan.stage_slots);
+}
+
+static const struct tile_step for_local[] = {
+    {"stage_slots", 1, false}, {"k_slice", 64, false},    {"v_slice", 64, false}, {"groups", 4, false},
+    {"q_resident", 0, false},  {"score_tiles", 1, false}, {"groups", 1, false},   {"k_slice", 1, false},
+    {"v_slice", 1, false},     {NULL, 0, false},
+};
+
+static const struct tile_kernel kernel_on_tiles = {for_local, need, spell_out};
+
+clattn_status attention_plan_choose(const struct problem *problem, struct choice *choice) {
+    return tile_choose(&kernel_on_tiles, problem, choice);
+}
+
+void attention_plan_options(const struct problem *problem, const struct attention_plan *plan, clattn_dtype out_dtype,
+                            char options[ATTENTION_PLAN_OPTIONS]) {
+    char tile[256], modifiers[ATTENTION_CALL_OPTIONS];
+    tile_options(&plan->shape, "plain", tile, sizeof tile);
+    attention_call_options(problem, modifiers, sizeof modifiers);
+    snprintf(options, ATTENTION_PLAN_OPTIONS,
+             "%s %s -DELEMENT=%d -DOUT_ELEMENT=%d -DHEAD_DIM=%d -DVALUE_DIM=%d -DALIGNED=%d -DSCORE_TILES=%d "
+             "-DK_SLICE=%d -DV_SLICE=%d -DQ_RESIDENT=%d -DSTAGE_SLOTS=%d",
+             tile, modifiers, (int)problem->dtype, (int)out_dtype, (int)problem->head_dim, (int)problem->value_dim,
+             problem->aligned, plan->score_tiles, plan->k_slice, plan->v_slice, plan->q_resident, plan->stage_slots);
+}

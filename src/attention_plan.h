@@ -1,0 +1,27 @@
+/* The sizes of attention kernels that are built on cl/attention_block.clh: from a choice's parameters to the kernel's
+ * options. Pure but for the text of errors. */
+#ifndef CLATTN_ATTENTION_PLAN_H
+#define CLATTN_ATTENTION_PLAN_H
+
+#include "tile_fit.h"
+
+/* As the kernel's parameters; see cl/attention_block.clh. */
+struct attention_plan {
+    struct tile_shape shape;
+    int score_tiles, k_slice, v_slice, q_resident, stage_slots;
+};
+
+/* Makes the choice's parameters those that run; UNSUPPORTED where nothing fits. Comes before all of these. */
+clattn_status attention_plan_choose(const struct problem *problem, struct choice *choice);
+struct attention_plan attention_plan_of(const struct problem *problem, const struct choice *choice);
+
+/* Rows and keys of a block. */
+int attention_plan_queries(const struct attention_plan *plan);
+int attention_plan_keys(const struct attention_plan *plan);
+
+enum { ATTENTION_PLAN_OPTIONS = 1024 }; /* characters */
+/* All options of such a kernel but those that are one kernel's own. */
+void attention_plan_options(const struct problem *problem, const struct attention_plan *plan, clattn_dtype out_dtype,
+                            char options[ATTENTION_PLAN_OPTIONS]);
+
+#endif
