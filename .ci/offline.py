@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compiles kernels whose machine is not here: the files of NVIDIA's back-ends, which no driver of a CI machine takes,
 through clang's OpenCL front-end to its NVPTX target. Types, names and includes are checked so; the text of inline
-assembly is not. Fails too where a kernel would keep its block_t in memory once all is inlined, as GPUs' compilers do.
+assembly is not. Fails too where a kernel would keep its block in memory once all is inlined, as GPUs' compilers do.
 Usage: .ci/offline.py CLANG"""
 import itertools
 import pathlib
@@ -39,11 +39,11 @@ def compile_kernel(clang, name, backends, **options):
                    "-w", "-o", str(output), str(source)]
         command += [f"-D{key}={value}" for key, value in options.items()]
         run = subprocess.run(command, capture_output=True, text=True, check=False)
-        in_memory = not run.returncode and re.search(r"= alloca %struct\.block_t", output.read_text())
+        in_memory = not run.returncode and re.search(r"= alloca %struct\.(block|gradient)_t", output.read_text())
     title = f"{name} {backends['TILE_BACKEND']} " + " ".join(f"{k}={v}" for k, v in options.items() if k in NAMED)
     print(title, "FAILED" if run.returncode or in_memory else "ok")
     if run.returncode or in_memory:
-        print(run.stderr or "block_t lies in memory")
+        print(run.stderr or "the block lies in memory")
     return not run.returncode and not in_memory
 
 
@@ -77,6 +77,9 @@ def main():
             for tile, element, modified in itertools.product(("fma", "nvidia_mma"), (2, 3), (False, True))]
     good += [tiles(clang, "attention_decode.cl", tile, 2, modified, MASK_BLOCKS=0, PACKED=packed, SPLIT=packed % 2)
              for tile, packed, modified in itertools.product(("fma", "nvidia_mma"), (1, 4, 7), (False, True))]
+    good += [tiles(clang, f"attention_backward_{name}.cl", tile, 2, modified, RESIDENT=1)
+             for name, tile, modified in itertools.product(
+                 ("keys", "queries", "bias"), ("fma", "nvidia_mma"), (False, True)) if modified or name != "bias"]
     good += [pipeline(clang, "attention_forward_pipelined.cl", element, modifiers)
              for element, modifiers in itertools.product((2, 3), ((), ("BAND",), MODIFIERS + ("BIAS",)))]
     good += [pipeline(clang, "selftest_pipeline.cl", element, ("BAND",)) for element in (2, 3)]

@@ -50,10 +50,10 @@ static clattn_status check_one(clattn_context *context, const char *name, const 
     return check_innermost_dense(name, tensor);
 }
 
-static clattn_status check_lse(clattn_context *context, const clattn_attention_op *op) {
+static clattn_status check_lse(clattn_context *context, const clattn_attention_op *op, enum check_access access) {
     if (op->lse.memory.kind == CLATTN_MEMORY_NONE)
         return CLATTN_SUCCESS;
-    FORWARD(check_tensor(context, "lse", &op->lse, CHECK_OUTPUT));
+    FORWARD(check_tensor(context, "lse", &op->lse, access));
     FORWARD(check_rank("lse", &op->lse, 3));
     FORWARD(check_dtype("lse", &op->lse, 1u << CLATTN_F32));
     FORWARD(check_dim("lse", &op->lse, BATCH, op->q.dims[BATCH], "q's batch"));
@@ -61,13 +61,13 @@ static clattn_status check_lse(clattn_context *context, const clattn_attention_o
     return check_dim("lse", &op->lse, ROW, op->q.dims[ROW], "q's length");
 }
 
-static clattn_status check_tensors(clattn_context *context, const clattn_attention_op *op) {
+static clattn_status check_tensors(clattn_context *context, const clattn_attention_op *op, enum check_access results) {
     const unsigned any = 1u << CLATTN_F32 | 1u << CLATTN_F16 | 1u << CLATTN_BF16;
     FORWARD(check_one(context, "q", &op->q, CHECK_INPUT, any));
     const unsigned same = 1u << op->q.dtype;
     FORWARD(check_one(context, "k", &op->k, CHECK_INPUT, same | QUANTIZATION_DTYPES));
     FORWARD(check_one(context, "v", &op->v, CHECK_INPUT, same | QUANTIZATION_DTYPES));
-    FORWARD(check_one(context, "o", &op->o, CHECK_OUTPUT, same | 1u << CLATTN_F32));
+    FORWARD(check_one(context, "o", &op->o, results, same | 1u << CLATTN_F32));
     return CLATTN_SUCCESS;
 }
 
@@ -134,7 +134,7 @@ static clattn_status check_overlap(const clattn_attention_op *op) {
     return check_all_disjoint(tensors, 2, sizeof tensors / sizeof *tensors);
 }
 
-static void describe_problem(const clattn_attention_op *op, struct problem *problem) {
+void attention_describe(const clattn_attention_op *op, struct problem *problem) {
     problem->dtype = op->q.dtype;
     problem->out_dtype = op->o.dtype;
     problem->batch = attention_query_sequences(op);
@@ -159,18 +159,22 @@ static void describe_problem(const clattn_attention_op *op, struct problem *prob
     attention_pipelined_survey(op, problem);
 }
 
-static clattn_status check(clattn_context *context, const clattn_op *head, struct problem *problem, bool *empty) {
-    const clattn_attention_op *op = (const clattn_attention_op *)head;
+clattn_status attention_check(clattn_context *context, const clattn_attention_op *op, enum check_access results) {
     FORWARD(check_settings(op));
-    FORWARD(check_tensors(context, op));
+    FORWARD(check_tensors(context, op, results));
     FORWARD(attention_modifiers_check_sequences(context, op));
     FORWARD(check_shapes(op));
     FORWARD(check_quantization(context, op));
-    FORWARD(check_lse(context, op));
+    FORWARD(check_lse(context, op, results));
     FORWARD(attention_modifiers_check(context, op));
-    FORWARD(check_limits(op));
+    return check_limits(op);
+}
+
+static clattn_status check(clattn_context *context, const clattn_op *head, struct problem *problem, bool *empty) {
+    const clattn_attention_op *op = (const clattn_attention_op *)head;
+    FORWARD(attention_check(context, op, CHECK_OUTPUT));
     FORWARD(check_overlap(op));
-    describe_problem(op, problem);
+    attention_describe(op, problem);
     *empty = problem->batch == 0 || problem->heads == 0 || problem->q_rows == 0 ||
              (problem->value_dim == 0 && !problem->writes_lse);
     return CLATTN_SUCCESS;
@@ -291,22 +295,34 @@ static int describe_stored(const struct stored *stored, char tensor, char *name,
     return snprintf(name + used, size - (size_t)used, "_%c%s", tensor, tensor_dtype_name((clattn_dtype)stored->dtype));
 }
 
-static void describe(const struct problem *problem, const struct choice *choice, char *name, size_t size) {
+/* "attention_forward_f16_d128_causal_mask"; returns its length. */
+static size_t name_problem(const char *start, const struct problem *problem, char *name, size_t size) {
     char dims[32];
-    int queries = 0, keys = 0;
     snprintf(dims, sizeof dims, problem->value_dim == problem->head_dim ? "d%d" : "d%dv%d", (int)problem->head_dim,
              (int)problem->value_dim);
-    int used = snprintf(name, size, "%s_%s_%s%s", schedule_name(choice->variant->schedule),
-                        tensor_dtype_name(problem->dtype), dims, band_name(problem));
+    int used = snprintf(name, size, "%s_%s_%s%s", start, tensor_dtype_name(problem->dtype), dims, band_name(problem));
     for (size_t i = 0; i < sizeof modifier_names / sizeof *modifier_names && used >= 0 && (size_t)used < size; i++)
         if ((problem->modifiers & modifier_names[i].modifier) != 0)
             used += snprintf(name + used, size - (size_t)used, "_%s", modifier_names[i].name);
     used += describe_stored(&problem->k_stored, 'k', name, size, used);
     used += describe_stored(&problem->v_stored, 'v', name, size, used);
-    if (used < 0 || (size_t)used >= size || !find_blocks(problem, choice, &queries, &keys))
-        return;
-    snprintf(name + used, size - (size_t)used, "__%s_%dx%d", variant_backend_name(choice->variant->backend), queries,
-             keys);
+    return used < 0 || (size_t)used > size ? size : (size_t)used;
+}
+
+void attention_name(const char *start, const struct problem *problem, enum backend backend, int rows, int columns,
+                    char *name, size_t size) {
+    const size_t used = name_problem(start, problem, name, size);
+    if (used < size)
+        snprintf(name + used, size - used, "__%s_%dx%d", variant_backend_name(backend), rows, columns);
+}
+
+static void describe(const struct problem *problem, const struct choice *choice, char *name, size_t size) {
+    const char *start = schedule_name(choice->variant->schedule);
+    int queries = 0, keys = 0;
+    if (find_blocks(problem, choice, &queries, &keys))
+        attention_name(start, problem, choice->variant->backend, queries, keys, name, size);
+    else
+        name_problem(start, problem, name, size);
 }
 
 const struct operation operation_attention = {

@@ -4,12 +4,21 @@
 #ifndef CLATTN_ATTENTION_H
 #define CLATTN_ATTENTION_H
 
+#include "check.h"
 #include "choice.h"
 
 /* The causal limit as one number: query i sees keys up to i + diagonal. Clamped, so that sums with it cannot overflow.
  */
 int64_t attention_diagonal(const clattn_attention_op *op);
 float attention_scale(const clattn_attention_op *op);
+
+/* The checks of the public struct but for what overlaps; results: o and lse are written, or read. */
+clattn_status attention_check(clattn_context *context, const clattn_attention_op *op, enum check_access results);
+/* What the choice depends on, of a checked struct. */
+void attention_describe(const clattn_attention_op *op, struct problem *problem);
+/* "<start>_f16_d128_causal__fma_64x64" */
+void attention_name(const char *start, const struct problem *problem, enum backend backend, int rows, int columns,
+                    char *name, size_t size);
 
 /* Makes the choice's parameters those that run; refuses what cannot run. Comes before all of these. */
 clattn_status attention_forward_plan(clattn_context *context, const clattn_attention_op *op,

@@ -132,7 +132,7 @@ static struct call call_of(const clattn_attention_op *op, const struct problem *
         .lse = attention_view_of(&op->lse),
         .batches = (int32_t)problem->batch,
         .heads = (int32_t)problem->heads,
-        .heads_per_kv = (int32_t)(problem->heads / problem->kv_heads),
+        .heads_per_kv = (int32_t)(problem->kv_heads > 0 ? problem->heads / problem->kv_heads : 0),
         .q_rows = (int32_t)problem->q_rows,
         .k_rows = (int32_t)op->k.dims[ROW],
         .max_q = (int32_t)problem->nq,

@@ -15,6 +15,8 @@ const struct operation *operation_of(clattn_op_kind kind) {
     switch (kind) {
     case CLATTN_OP_ATTENTION:
         return &operation_attention;
+    case CLATTN_OP_ATTENTION_BACKWARD:
+        return &operation_attention_backward;
     case CLATTN_OP_ATTENTION_MERGE:
         return &operation_attention_merge;
     case CLATTN_OP_SOFTMAX:

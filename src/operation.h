@@ -31,10 +31,10 @@ struct operation {
     void (*describe)(const struct problem *problem, const struct choice *choice, char *name, size_t size);
 };
 
-extern const struct operation operation_attention, operation_attention_merge, operation_softmax,
-    operation_softmax_merge, operation_gemm, operation_norm, operation_norm_backward, operation_softmax_backward,
-    operation_softmax_topk, operation_rope_append, operation_cast, operation_unscale, operation_loss_scale,
-    operation_adamw, operation_sgd;
+extern const struct operation operation_attention, operation_attention_backward, operation_attention_merge,
+    operation_softmax, operation_softmax_merge, operation_gemm, operation_norm, operation_norm_backward,
+    operation_softmax_backward, operation_softmax_topk, operation_rope_append, operation_cast, operation_unscale,
+    operation_loss_scale, operation_adamw, operation_sgd;
 
 const struct operation *operation_of(clattn_op_kind kind); /* NULL where unknown */
 

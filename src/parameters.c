@@ -43,6 +43,7 @@ const char *parameters_refusal(const struct parameters *set) {
         {"k_slice", 1, 65536, false, "k_slice must lie in 1..65536."},
         {"v_slice", 1, 65536, false, "v_slice must lie in 1..65536."},
         {"q_resident", 0, 1, false, "q_resident must be 0 or 1."},
+        {"resident", 0, 1, false, "resident must be 0 or 1."},
         {"stage_slots", 1, 2, false, "stage_slots must be 1 or 2."},
         {"chunk", 0, INT_MAX, false, "chunk must be at least 0."},
         {"splits", 0, INT_MAX, false, "splits must be at least 0."},

@@ -21,6 +21,15 @@ static const char *accepts_narrow_operands(const struct device_facts *facts, con
     return problem->value_dim > MMA_MOST_VALUES ? "Sums of more than 256 values a row do not fit the registers." : NULL;
 }
 
+static const char *accepts_narrow_gradients(const struct device_facts *facts, const struct problem *problem) {
+    (void)facts;
+    if (problem->dtype == CLATTN_F32)
+        return "The matrix unit takes fp16 and bf16 operands only.";
+    return problem->head_dim > MMA_MOST_VALUES || problem->value_dim > MMA_MOST_VALUES
+               ? "Sums of more than 256 keys or values a row do not fit the registers."
+               : NULL;
+}
+
 static const char *accepts_attention_pipelined(const struct device_facts *facts, const struct problem *problem) {
     (void)facts;
     if (problem->dtype == CLATTN_F32)
@@ -237,6 +246,8 @@ const char *variant_op_name(clattn_op_kind op) {
     switch (op) {
     case CLATTN_OP_ATTENTION:
         return "attention";
+    case CLATTN_OP_ATTENTION_BACKWARD:
+        return "attention_backward";
     case CLATTN_OP_ATTENTION_MERGE:
         return "attention_merge";
     case CLATTN_OP_SOFTMAX:

@@ -89,22 +89,16 @@ static struct attention_data poisoned(const struct attention_data *data) {
     return copy;
 }
 
-struct tensors {
-    struct test_tensor in[INPUTS], o, lse;
-    struct code_tensors codes_k, codes_v; /* where k and v are quantised, in the place of theirs */
-    clattn_attention_op op;
-};
-
-static struct tensors upload(const struct attention_data *data) {
-    struct tensors t = {.op = data->settings};
-    const int64_t *q = data->settings.q.dims, o_dims[] = {q[0], q[1], q[2], data->problem.value_dim};
+struct attention_inputs attention_upload(const struct attention_data *data) {
+    struct attention_inputs t = {.op = data->settings};
     struct attention_data copy = poisoned(data);
+    assert_true(INPUTS == sizeof t.tensors / sizeof t.tensors[0]);
     for (size_t i = 0; i < INPUTS; i++) {
         clattn_tensor *view = view_in(&t.op, i);
         if (*array_in(&copy, i)) {
-            t.in[i] = test_input(view->dtype, view->rank, view->dims, *array_in(&copy, i), layout_in(data, i),
-                                 surroundings(data, view->dtype));
-            *view = t.in[i].view;
+            t.tensors[i] = test_input(view->dtype, view->rank, view->dims, *array_in(&copy, i), layout_in(data, i),
+                                      surroundings(data, view->dtype));
+            *view = t.tensors[i].view;
         }
     }
     if (data->codes_k.format) {
@@ -119,32 +113,57 @@ static struct tensors upload(const struct attention_data *data) {
     }
     copy.codes_k = copy.codes_v = (struct attention_codes){NULL};
     attention_data_free(&copy);
+    return t;
+}
+
+void attention_inputs_untouched(const struct attention_inputs *t) {
+    for (size_t i = 0; i < INPUTS; i++)
+        if (t->tensors[i].buffer)
+            test_untouched(&t->tensors[i], inputs[i].name);
+    if (t->codes_k.codes.buffer)
+        attention_codes_untouched(&t->codes_k);
+    if (t->codes_v.codes.buffer)
+        attention_codes_untouched(&t->codes_v);
+}
+
+void attention_inputs_release(struct attention_inputs *t) {
+    for (size_t i = 0; i < INPUTS; i++)
+        test_release(&t->tensors[i]);
+    attention_codes_release(&t->codes_k);
+    attention_codes_release(&t->codes_v);
+}
+
+struct tensors {
+    struct attention_inputs in;
+    struct test_tensor o, lse;
+};
+
+static struct tensors upload(const struct attention_data *data) {
+    struct tensors t = {.in = attention_upload(data)};
+    const int64_t *q = data->settings.q.dims, o_dims[] = {q[0], q[1], q[2], data->problem.value_dim};
     t.o = test_output(data->out_dtype, 4, o_dims, data->layout_o);
-    t.op.o = t.o.view;
+    t.in.op.o = t.o.view;
     if (!data->without_lse) {
         t.lse = test_output(CLATTN_F32, 3, o_dims, data->layout_lse);
-        t.op.lse = t.lse.view;
+        t.in.op.lse = t.lse.view;
     }
     return t;
 }
 
 static void release(struct tensors *t) {
-    for (size_t i = 0; i < INPUTS; i++)
-        test_release(&t->in[i]);
-    attention_codes_release(&t->codes_k);
-    attention_codes_release(&t->codes_v);
+    attention_inputs_release(&t->in);
     test_release(&t->o);
     test_release(&t->lse);
 }
 
 /* The second of two runs into NaN-filled outputs must give the first one's bits. */
 static void run_twice(struct tensors *t, const struct attention_data *data, const char *variant) {
-    test_run_with(&t->op.head, variant, data->parameters);
+    test_run_with(&t->in.op.head, variant, data->parameters);
     unsigned char *o = test_bytes(&t->o), *lse = t->lse.buffer ? test_bytes(&t->lse) : NULL;
     test_reset(&t->o);
     if (lse)
         test_reset(&t->lse);
-    test_run_with(&t->op.head, variant, data->parameters);
+    test_run_with(&t->in.op.head, variant, data->parameters);
     unsigned char *o_again = test_bytes(&t->o), *lse_again = lse ? test_bytes(&t->lse) : NULL;
     if (memcmp(o, o_again, t->o.bytes) != 0)
         fail_msg("%s, %s: o differs between two runs", data->name, variant ? variant : "chosen");
@@ -165,13 +184,7 @@ struct attention_result attention_run(const struct attention_data *data, const c
         result.lse = test_array(attention_row_count(data));
         test_read(&t.lse, result.lse);
     }
-    for (size_t i = 0; i < INPUTS; i++)
-        if (t.in[i].buffer)
-            test_untouched(&t.in[i], inputs[i].name);
-    if (t.codes_k.codes.buffer)
-        attention_codes_untouched(&t.codes_k);
-    if (t.codes_v.codes.buffer)
-        attention_codes_untouched(&t.codes_v);
+    attention_inputs_untouched(&t.in);
     release(&t);
     return result;
 }
@@ -271,7 +284,7 @@ static size_t due_variants(const struct attention_data *data, const char **names
 size_t attention_variants(const struct attention_data *data, const char **names, size_t limit) {
     size_t count = 0, at = 0;
     struct tensors t = upload(data);
-    while (count < limit && (names[count] = test_next_variant(&t.op.head, &at)))
+    while (count < limit && (names[count] = test_next_variant(&t.in.op.head, &at)))
         count++;
     release(&t);
     return count;

@@ -2,8 +2,19 @@
 #ifndef CLATTN_ATTENTION_HARNESS_H
 #define CLATTN_ATTENTION_HARNESS_H
 
+#include "attention_codes.h"
 #include "attention_data.h"
 #include "support.h"
+
+/* A problem's inputs on the device, and the operation that has them; whatever no row may look at holds data->gap. */
+struct attention_inputs {
+    struct test_tensor tensors[12];
+    struct code_tensors codes_k, codes_v; /* where k and v are quantised, in the place of theirs */
+    clattn_attention_op op;
+};
+struct attention_inputs attention_upload(const struct attention_data *data);
+void attention_inputs_untouched(const struct attention_inputs *inputs);
+void attention_inputs_release(struct attention_inputs *inputs);
 
 struct attention_result {
     double *o, *lse; /* dense; lse NULL where the problem has none */

@@ -141,6 +141,8 @@ clattn_status test_dispatch(clattn_context *context, const clattn_op *op, const 
         return clattn_softmax(context, (const clattn_softmax_op *)op, launch);
     case CLATTN_OP_SOFTMAX_MERGE:
         return clattn_softmax_merge(context, (const clattn_softmax_merge_op *)op, launch);
+    case CLATTN_OP_ATTENTION_BACKWARD:
+        return clattn_attention_backward(context, (const clattn_attention_backward_op *)op, launch);
     case CLATTN_OP_NORM_BACKWARD:
         return clattn_norm_backward(context, (const clattn_norm_backward_op *)op, launch);
     case CLATTN_OP_SOFTMAX_BACKWARD:

@@ -175,8 +175,9 @@ typedef enum clattn_op_kind {
     CLATTN_OP_NORM_BACKWARD = 7,
     CLATTN_OP_SOFTMAX_BACKWARD = 8,
     CLATTN_OP_SOFTMAX_TOPK = 9,
-    CLATTN_OP_ROPE_APPEND = 10, /* clattn/kv_cache.h */
-    CLATTN_OP_CAST = 16,        /* these and what follows: clattn/training.h */
+    CLATTN_OP_ROPE_APPEND = 10,        /* clattn/kv_cache.h */
+    CLATTN_OP_ATTENTION_BACKWARD = 15, /* this and what follows: clattn/training.h */
+    CLATTN_OP_CAST = 16,
     CLATTN_OP_UNSCALE = 17,
     CLATTN_OP_LOSS_SCALE = 18,
     CLATTN_OP_ADAMW = 19,

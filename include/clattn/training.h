@@ -1,5 +1,5 @@
-/* clattn: gradients of softmax and the norms, and what mixed-precision training needs besides. MIT licence. Calls follow
- * the rules of clattn.h. */
+/* clattn: gradients of attention, softmax and the norms, and what mixed-precision training needs besides. MIT licence.
+ * Calls follow the rules of clattn.h. */
 #ifndef CLATTN_TRAINING_H
 #define CLATTN_TRAINING_H
 
@@ -8,6 +8,31 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* Gradients of clattn_attention(), in O(N) memory (workspace: two floats a query, more for masks and sinks): scores and
+ * probabilities are worked out again from q, k and lse.
+ *
+ *   attention   the forward call's struct as it was given: q, k, v, all settings and modifiers, and its results o and
+ *               lse, which are read here; lse is required
+ *   dout        like o, in q's dtype; innermost stride 1      dlse (optional)  like lse, F32: gradient that reaches it
+ *   dq, dk, dv  like q, k, v; one dtype, that of q or F32; innermost strides of 1
+ *   dbias       like bias, dims of 1 included, over which it is summed   dsinks  like sinks
+ *
+ * Every output is optional and written whole: rows past lengths and keys that no query sees get zeros, also where there
+ * are no queries at all; rows of no sequence are not written. dk and dv are sums over the query heads that share them.
+ * What masks hide has no gradient and no influence, whatever it holds; nor has a row that sees no key. Nothing is added
+ * up by atomics: the result is the same on every run. Not with page_table or quantised keys and values. Outputs must not
+ * overlap each other or any input. */
+typedef struct clattn_attention_backward_op {
+    clattn_op head;
+    clattn_attention_op attention;
+    clattn_tensor dout, dlse;
+    clattn_tensor dq, dk, dv, dbias, dsinks;
+} clattn_attention_backward_op;
+
+CLATTN_API void clattn_attention_backward_init(clattn_attention_backward_op *op);
+CLATTN_API clattn_status clattn_attention_backward(clattn_context *context, const clattn_attention_backward_op *op,
+                                                   const clattn_launch *launch);
 
 /* Gradients of clattn_norm(), whose statistics are worked out again from x: what was normalised, so that after a
  * residual add x is its sum.
