@@ -190,54 +190,19 @@ static void release(struct tensors *tensors) {
 
 /* ---- what should come out ---------------------------------------------------------------------------------------- */
 
-struct place {
-    int64_t sequence, index; /* sequence -1: dropped altogether */
-    int64_t position;
-    int64_t page, row; /* of the cache; page -1: dropped */
-};
-
-static void place_in_cache(const struct rope_problem *problem, double length, struct place *place) {
-    const double target = length + (double)place->index;
-    place->page = -1;
-    if (length < 0)
-        return;
-    if (problem->pages == 0) {
-        if (target < (double)problem->cache_rows)
-            place->page = place->sequence, place->row = (int64_t)target;
-        return;
-    }
-    const double entry = floor(target / (double)problem->cache_rows);
-    if (entry >= (double)problem->max_pages)
-        return;
-    const double page = problem->page_table[place->sequence * problem->max_pages + (int64_t)entry];
-    if (page < 0 || page >= (double)problem->pages)
-        return;
-    place->page = (int64_t)page;
-    place->row = (int64_t)target % problem->cache_rows;
-}
-
-static struct place place_of(const struct rope_problem *problem, int64_t batch, int64_t row) {
-    struct place place = {.sequence = batch, .index = row};
-    double rows = (double)problem->rows;
-    for (int64_t s = 0; problem->q_offsets && s < problem->sequences; s++)
-        if ((double)row >= problem->q_offsets[s] && (double)row < problem->q_offsets[s + 1])
-            place.sequence = s, place.index = row - (int64_t)problem->q_offsets[s];
-    if (problem->q_offsets &&
-        ((double)row < problem->q_offsets[0] || (double)row >= problem->q_offsets[problem->sequences]))
-        return (struct place){.sequence = -1};
-    if (problem->q_lengths)
-        rows = fmin(rows, problem->q_lengths[place.sequence]);
-    const double length = problem->k_lengths ? problem->k_lengths[place.sequence] : 0;
-    place.position = (int64_t)length + place.index;
-    if (problem->positions)
-        place.position = (int64_t)problem->positions[batch * problem->rows + row];
-    if (problem->position_offsets)
-        place.position += (int64_t)problem->position_offsets[place.sequence];
-    place_in_cache(problem, length, &place);
-    if ((double)place.index >= rows ||
-        (problem->table_rows && (place.position < 0 || place.position >= problem->table_rows)))
-        place.sequence = -1;
-    return place;
+static struct reference_append append_of(const struct rope_problem *problem) {
+    return (struct reference_append){.rows = problem->rows,
+                                     .sequences = problem->sequences,
+                                     .cache_rows = problem->cache_rows,
+                                     .pages = problem->pages,
+                                     .max_pages = problem->max_pages,
+                                     .table_rows = problem->table_rows,
+                                     .page_table = problem->page_table,
+                                     .k_lengths = problem->k_lengths,
+                                     .q_lengths = problem->q_lengths,
+                                     .q_offsets = problem->q_offsets,
+                                     .positions = problem->positions,
+                                     .position_offsets = problem->position_offsets};
 }
 
 static void expect_row(const struct reference_rope *rope, const struct values *in, int64_t from, struct result *result,
@@ -260,10 +225,11 @@ static void expect(const struct rope_problem *problem, struct tensors *tensors) 
     const struct reference_rope rope = {problem->style, rotary_dim_of(problem), problem->base,
                                         problem->scale, tensors->cos.is,        tensors->sin.is};
     const struct reference_rope still = {.rotary_dim = 0};
+    const struct reference_append append = append_of(problem);
     for (int64_t batch = 0; batch < problem->batch; batch++)
         for (int64_t row = 0; row < problem->rows; row++) {
-            const struct place place = place_of(problem, batch, row);
-            if (place.sequence < 0)
+            const struct reference_new_row place = reference_append_locate(&append, batch, row);
+            if (!place.exists)
                 continue;
             expect_heads(&rope, &tensors->q, batch, row, &tensors->q_out, batch, row, place.position);
             expect_heads(&rope, &tensors->k, batch, row, &tensors->k_cache, place.page, place.row, place.position);

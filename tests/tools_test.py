@@ -205,6 +205,28 @@ class Run(Case):
         want = [2 * sum(a[k * 2 + i] * b[j * 3 + k] for k in range(3)) for i in range(2) for j in range(4)]
         self.assertClose(got, want, 1e-5)
 
+    def test_rotation_and_append_to_pages(self):
+        k, page = self.normal(3 * 2, 1), 4
+        write_npy(self.path("k"), (1, 1, 3, 2), k)  # sequences of 1 and 2 rows, of one pair each, behind 5 and 2 others
+        write_npy(self.path("offsets"), (3,), [0, 1, 3], "<i8")
+        write_npy(self.path("lengths"), (2,), [5, 2], "<i4")
+        write_npy(self.path("table"), (2, 2), [3, 1, 0, -1], "<i4")
+        self.ok("run", "rope_append", f"page_size={page}", "--in", f"k={self.path('k')}", "--in",
+                f"q_offsets={self.path('offsets')}", "--in", f"k_lengths={self.path('lengths')}", "--in",
+                f"page_table={self.path('table')}", "--out", f"k_cache={self.path('cache')}", "--check")
+        shape, _, got = read_npy(self.path("cache"))
+        self.assertEqual(shape, (4, page, 1, 2))
+        rows = {(1, 1): (0, 5), (0, 2): (1, 2), (0, 3): (2, 3)}  # page and row: new row and position
+        for at in range(4 * page):
+            a, b = got[2 * at:2 * at + 2]
+            if divmod(at, page) in rows:
+                row, angle = rows[divmod(at, page)]
+                x, y = k[2 * row:2 * row + 2]
+                self.assertClose((a, b), (x * math.cos(angle) - y * math.sin(angle), y * math.cos(angle) + x * math.sin(angle)),
+                                 1e-6)
+            else:
+                self.assertTrue(math.isnan(a) and math.isnan(b))
+
     def test_steps_of_training(self):
         grad, param = self.normal(40, 1), self.normal(40, 2)
         write_npy(self.path("grad"), (5, 8), grad, "<f2")

@@ -166,6 +166,13 @@ static const struct test_case cases[] = {
     {"sgd", "5,1001", "tensors=3 copy=bf16 momentum=0.9 nesterov=1 steps=0", CASE_QUICK},
     {"sgd", "16777216", "momentum=0.9", CASE_BENCH},
 
+    {"rope_append", "2,4,2,33,64", "k_lengths=random", CASE_QUICK},
+    {"rope_append", "1,4,2,17,40,33", "style=interleaved rotary_dim=24 layout=bshd", CASE_QUICK},
+    {"rope_append", "3,2,1,20,64", "page_size=16 k_lengths=random", CASE_QUICK},
+    {"rope_append", "1,32,8,1024,128", "", CASE_FULL | CASE_BENCH},
+    {"rope_append", "64,32,8,1,128", "", CASE_FULL | CASE_BENCH},
+    {"rope_append", "1,32,8,4096,128", "", CASE_BENCH_GPU},
+
     {"gemm", "1,1,1", "", CASE_QUICK},
     {"gemm", "33,65,17", "", CASE_QUICK},
     {"gemm", "64,64,128", "transpose_a=1", CASE_QUICK},

@@ -29,6 +29,7 @@ static const struct {
                 {&job_attention_merge, "2,1,8,256,64"},
                 {&job_softmax_merge, "2,4096"},
                 {&job_softmax_topk, "16,65536"},
+                {&job_rope_append, "1,32,8,64,128"},
                 {&job_softmax_backward, "256,1024"},
                 {&job_rms_norm, "256,4096"},
                 {&job_rms_norm_backward, "256,4096"},

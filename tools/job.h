@@ -7,6 +7,7 @@
 #include "machine.h"
 #include "settings.h"
 
+#include <clattn/kv_cache.h>
 #include <clattn/training.h>
 
 #define JOB_MAX_PARTS 32 /* operands of a merge */
@@ -87,6 +88,7 @@ struct job {
         clattn_norm_backward_op norm_backward;
         clattn_softmax_backward_op softmax_backward;
         clattn_softmax_topk_op softmax_topk;
+        clattn_rope_append_op rope_append;
         clattn_cast_op cast;
         clattn_unscale_op unscale;
         clattn_adamw_op adamw;
@@ -104,8 +106,8 @@ struct job {
 
 extern const struct job_kind job_attention, job_attention_merge, job_softmax, job_log_softmax, job_logsumexp,
     job_softmax_state, job_softmax_merge, job_gemm, job_rms_norm, job_layer_norm, job_rms_norm_backward,
-    job_layer_norm_backward, job_softmax_backward, job_log_softmax_backward, job_softmax_topk, job_cast, job_unscale,
-    job_adamw, job_sgd;
+    job_layer_norm_backward, job_softmax_backward, job_log_softmax_backward, job_softmax_topk, job_rope_append,
+    job_cast, job_unscale, job_adamw, job_sgd;
 
 /* NULL past the last. */
 const struct job_kind *job_kind_at(size_t index);
@@ -132,6 +134,8 @@ int job_take_layout(struct job *job, struct settings *settings);
 void job_set_order(struct job *job, const char *name, bool sequence_first);
 /* The setting out_dtype, else the dtype of the named tensor. */
 int job_take_out_element(struct job *job, struct settings *settings, const char *like, enum element *out);
+/* An integer tensor that may be absent: its numbers must fit 32 bits, to which it is converted. */
+int job_take_integers(struct job *job, const char *name, int rank);
 /* A float tensor of that many dimensions must be there: an exit code. rank 0 allows any. */
 int job_require(const struct job *job, const char *name, int rank);
 

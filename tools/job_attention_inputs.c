@@ -65,7 +65,7 @@ static int take_bias(struct job *job, struct settings *settings) {
     return take_floats(job, "bias", (enum element)choice);
 }
 
-static int take_integers(struct job *job, const char *name, int rank) {
+int job_take_integers(struct job *job, const char *name, int rank) {
     struct job_tensor *tensor = job_find(job, name);
     if (!tensor)
         return EXIT_OK;
@@ -163,11 +163,11 @@ int job_attention_take_inputs(struct job *job, struct settings *settings) {
     FORWARD(take_bias(job, settings));
     FORWARD(take_floats(job, "alibi", ELEMENT_F32));
     FORWARD(take_floats(job, "sinks", ELEMENT_F32));
-    FORWARD(take_integers(job, "q_lengths", 1));
-    FORWARD(take_integers(job, "k_lengths", 1));
-    FORWARD(take_integers(job, "q_offsets", 1));
-    FORWARD(take_integers(job, "k_offsets", 1));
-    FORWARD(take_integers(job, "page_table", 2));
+    FORWARD(job_take_integers(job, "q_lengths", 1));
+    FORWARD(job_take_integers(job, "k_lengths", 1));
+    FORWARD(job_take_integers(job, "q_offsets", 1));
+    FORWARD(job_take_integers(job, "k_offsets", 1));
+    FORWARD(job_take_integers(job, "page_table", 2));
     FORWARD(add_slopes(job, settings));
     FORWARD(check_offsets(job, "q_offsets", job_view(job, "q").dims[2]));
     FORWARD(check_offsets(job, "k_offsets", job_view(job, "k").dims[2]));

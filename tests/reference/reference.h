@@ -262,6 +262,22 @@ void reference_rope_row(const struct reference_rope *rope, int64_t columns, int6
 void plain_rope_row(const struct reference_rope *rope, clattn_dtype out_dtype, int64_t columns, int64_t position,
                     const double *x, double *y);
 
+struct reference_append {
+    int64_t rows;              /* of a batch of the new tensors */
+    int64_t sequences;         /* where there are q_offsets */
+    int64_t cache_rows, pages; /* rows of a cache or of a page */
+    int64_t max_pages;
+    int64_t table_rows; /* of cos and sin; 0: there are none */
+    const double *page_table, *k_lengths, *q_lengths, *q_offsets, *positions, *position_offsets; /* NULL: absent */
+};
+
+struct reference_new_row {
+    bool exists; /* else nothing is written */
+    int64_t sequence, index, position;
+    int64_t page, row; /* first dim and row of the cache; page -1: dropped there */
+};
+struct reference_new_row reference_append_locate(const struct reference_append *append, int64_t batch, int64_t row);
+
 /* As appending does it for CLATTN_I8 and CLATTN_I4: the codes [count] of a block, and the fp16 bits of its scale and zero (0 without zeros). */
 void reference_quantize_block(clattn_dtype dtype, bool zeros, int count, const float *x, uint16_t *scale_bits,
                               uint16_t *zero_bits, int *codes);
