@@ -71,7 +71,7 @@ static void list_of(const clattn_op *head, struct list *list) {
 /* Mirrors struct optimizer of cl/optimizer.clh. */
 struct optimizer {
     int64_t overflow_at, scale_at, rate_at, steps_at;
-    float lr, weight_decay, setting[7];
+    float lr, weight_decay, setting[8];
 };
 
 static float rest_of_one(float part) {
