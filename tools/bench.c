@@ -15,7 +15,7 @@ static const char help[] =
     "Measures device time by events (the median of 20 runs of up to 20 calls), the errors against the oracle, the "
     "peak\n"
     "device memory of the process, and the share of what the device itself can do: of its copy bandwidth for softmax,\n"
-    "norms, merges and steps of training, of its multiply-add rate for the others.\n\n"
+    "norms, merges, decoding and steps of training, of its multiply-add rate for the others.\n\n"
     "  --suite NAME       seeds: unfused, host-tiled and fused attention at B8 H32 N2048 D64 (smaller where that does\n"
     "                     not fit), and over N; softmax: long and short rows; attention: fused against unfused;\n"
     "                     norms: RMSNorm and LayerNorm, plain and with a residual;\n"
@@ -23,6 +23,8 @@ static const char help[] =
     "                     modifiers: what each modifier of attention costs beside attention without it;\n"
     "                     nvidia-forward: attention forward in fp16 at the shapes that tools/bench_pytorch.py times "
     "too;\n"
+    "                     decode: few queries against long caches in fp16: contiguous, paged, ragged, int8 and latent\n"
+    "                     (on a GPU), inputs rotated so that no cache holds them;\n"
     "                     host: time that a call takes on the host, and time to the first result\n"
     "  --shape SIZES      one shape: attention B,HQ,HKV,NQ,NK,D[,DV]; softmax family, norms and training "
     "D0[,D1[,D2[,D3]]];\n"
@@ -50,7 +52,8 @@ static const struct {
     {"seeds", bench_suite_seeds, true, "f32"},         {"softmax", bench_suite_softmax, true, "f32"},
     {"norms", bench_suite_norms, true, "f32"},         {"attention", bench_suite_attention, true, "f32"},
     {"modifiers", bench_suite_modifiers, true, "f32"}, {"nvidia-forward", bench_suite_nvidia_forward, true, "f16"},
-    {"training", bench_suite_training, true, "all"},   {"host", bench_suite_host, false, "f32"}};
+    {"decode", bench_suite_decode, true, "f16"},       {"training", bench_suite_training, true, "all"},
+    {"host", bench_suite_host, false, "f32"}};
 
 #define SUITE_COUNT (sizeof suites / sizeof *suites)
 
@@ -223,9 +226,9 @@ static int find_suite(const char *name, size_t *index) {
     for (*index = 0; *index < SUITE_COUNT; ++*index)
         if (strcmp(suites[*index].name, name) == 0)
             return EXIT_OK;
-    return complain(EXIT_USAGE,
-                    "--suite %s is none of: seeds softmax norms attention modifiers nvidia-forward training host",
-                    name);
+    return complain(
+        EXIT_USAGE,
+        "--suite %s is none of: seeds softmax norms attention modifiers nvidia-forward decode training host", name);
 }
 
 int command_bench(int argc, char **argv) {

@@ -37,6 +37,7 @@ int bench_suite_norms(struct bench *bench);
 int bench_suite_attention(struct bench *bench);
 int bench_suite_nvidia_forward(struct bench *bench);
 int bench_suite_modifiers(struct bench *bench);
+int bench_suite_decode(struct bench *bench);
 int bench_suite_training(struct bench *bench);
 int bench_suite_host(struct bench *bench);
 

@@ -104,6 +104,18 @@ static const struct test_case cases[] = {
     {"attention", "4,32,32,4096,4096,128", "", CASE_BENCH_GPU},
     {"attention", "4,32,32,4096,4096,128", "causal=bottom_right", CASE_BENCH_GPU},
 
+    {"attention_decode", "2,4,2,1,700,64", "", CASE_QUICK | CASE_MODIFIERS},
+    {"attention_decode", "2,6,2,5,300,64", "causal=bottom_right window=200,0 paged=16 k_lengths=random",
+     CASE_QUICK | CASE_MODIFIERS},
+    {"attention_decode", "1,4,2,20,600,64", "ragged=5 splits=4", CASE_FULL},
+    {"attention_decode", "2,8,2,16,1023,128", "causal=bottom_right splits=7", CASE_FULL},
+    {"attention_decode", "3,4,4,1,513,64", "paged=1 k_lengths=random", CASE_FULL},
+    {"attention_decode", "2,4,1,1,700,64", "paged=256 page_layout=hnd sinks=random", CASE_FULL},
+    {"attention_decode", "2,4,2,7,300,64", "mask=random mask_dims=n,1,n,n alibi=standard splits=3", CASE_FULL},
+    {"attention_decode", "2,16,1,1,300,576,512", "", CASE_FULL},
+    {"attention_decode", "2,4,2,1,700,64", "k_dtype=i8 v_dtype=i8 splits=3", CASE_FULL},
+    {"attention_decode", "1,8,2,1,8192,128", "", CASE_BENCH},
+
     {"attention_merge", "1,1,2,5,16", "", CASE_QUICK},
     {"attention_merge", "2,2,4,113,64", "", CASE_QUICK},
     {"attention_merge", "3,1,2,33,37", "layout=bshd", CASE_QUICK},

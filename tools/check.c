@@ -93,6 +93,8 @@ static void check_variant(struct check *check, struct job *job, const struct ora
 
 static bool accepted(const struct check *check, const struct job *job, const char *variant) {
     char reason[160] = "";
+    if (!job_takes(job, variant))
+        return false;
     clattn_variant_question(check->machine.clattn, &job->op.head, variant, reason, sizeof reason);
     return !reason[0];
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 static const struct job_kind *const kinds[] = {&job_attention,
+                                               &job_attention_decode,
                                                &job_attention_merge,
                                                &job_softmax,
                                                &job_log_softmax,
@@ -204,6 +205,8 @@ void job_release(struct job *job) {
 
 double job_bytes(const struct job *job) {
     double bytes = 0;
+    if (job->kind->bytes)
+        return job->kind->bytes(job);
     for (size_t i = 0; i < job->count; i++)
         bytes += (double)array_bytes(&job->tensors[i].host) * (job->tensors[i].updated ? 2 : 1);
     return bytes;

@@ -54,6 +54,7 @@ struct job_kind {
     clattn_op_kind op;
     int variety; /* tells kinds apart that share code */
     bool memory_bound;
+    const char *variants; /* how the names of those that it is about begin; NULL: all but those of other kinds */
 
     /* Adds random inputs of the sizes of --shape; an exit code. */
     int (*generate)(struct job *job, const struct job_shape *shape, struct settings *settings);
@@ -72,6 +73,8 @@ struct job_kind {
      * NULL: they never are. */
     bool (*original)(const struct job *job, struct job *original);
     double (*flops)(const struct job *job);
+    /* What a call reads and writes. NULL: all tensors. */
+    double (*bytes)(const struct job *job);
     void (*describe)(const struct job *job, char *text, size_t size);
 };
 
@@ -102,10 +105,11 @@ struct job {
     bool sequence_first; /* that of tensors to be added */
     cl_mem workspace;
     size_t workspace_bytes;
+    char variant[32], parameters[32]; /* of launches that name none; "": the library's choice */
 };
 
-extern const struct job_kind job_attention, job_attention_merge, job_softmax, job_log_softmax, job_logsumexp,
-    job_softmax_state, job_softmax_merge, job_gemm, job_rms_norm, job_layer_norm, job_rms_norm_backward,
+extern const struct job_kind job_attention, job_attention_decode, job_attention_merge, job_softmax, job_log_softmax,
+    job_logsumexp, job_softmax_state, job_softmax_merge, job_gemm, job_rms_norm, job_layer_norm, job_rms_norm_backward,
     job_layer_norm_backward, job_softmax_backward, job_log_softmax_backward, job_softmax_topk, job_rope_append,
     job_cast, job_unscale, job_adamw, job_sgd;
 
@@ -154,6 +158,11 @@ int job_upload(struct job *job, const struct machine *machine);
 int job_reset(struct job *job, const struct machine *machine);
 /* Another workspace where the variant needs a larger one. */
 int job_prepare(struct job *job, const struct machine *machine, const char *variant, const char *parameters);
+/* Is the variant one of those that the kind is about? */
+bool job_takes(const struct job *job, const char *variant);
+/* On the machine's queue, with the job's own variant and parameters where these are NULL. */
+clattn_launch job_launch_of(const struct job *job, const struct machine *machine, const char *variant,
+                            const char *parameters);
 int job_launch(struct job *job, const struct machine *machine, const char *variant, const char *parameters,
                cl_event *event);
 /* Reads the outputs; waits. */
@@ -169,7 +178,8 @@ int job_sets_make(struct job_sets *sets, struct job *job, const struct machine *
 void job_use_set(struct job *job, const struct job_sets *sets, size_t index);
 void job_sets_release(struct job_sets *sets, struct job *job);
 
-/* Bytes of all tensors, inputs once, outputs once, and what is updated twice. */
+/* What a call reads and writes: of all tensors, where the kind does not say, inputs once, outputs once, and what is
+ * updated twice. */
 double job_bytes(const struct job *job);
 
 /* ---- for the kinds ----------------------------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 #include "job_attention.h"
 #include "command.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -62,6 +63,24 @@ static int arrange(struct job *job, struct settings *settings) {
     return job_add_output(job, "lse", ELEMENT_F32, 3, dims);
 }
 
+/* The settings that attention does not have. */
+static int arrange_decode(struct job *job, struct settings *settings) {
+    int64_t splits = 0, page_size = 0;
+    bool given = false;
+    FORWARD(settings_integer(settings, "splits", &splits, &given));
+    if (given && (splits < 1 || splits > INT32_MAX))
+        return complain(EXIT_USAGE, "splits=%lld is no number of splits", (long long)splits);
+    if (given)
+        snprintf(job->parameters, sizeof job->parameters, "splits=%lld", (long long)splits);
+    FORWARD(settings_integer(settings, "page_size", &page_size, &given));
+    FORWARD(arrange(job, settings));
+    const clattn_tensor k = job_view(job, "k");
+    if (given && (!job_find(job, "page_table") || k.dims[2] != page_size))
+        return complain(EXIT_USAGE, "page_size=%lld, but k has pages of %lld", (long long)page_size,
+                        job_find(job, "page_table") ? (long long)k.dims[2] : 0LL);
+    return EXIT_OK;
+}
+
 static void bind(struct job *job) {
     clattn_attention_op *op = &job->op.attention;
     op->q = job_view(job, "q");
@@ -102,6 +121,21 @@ static bool reference(const struct job *job, struct job_cache *cache, int64_t ro
 static double flops(const struct job *job) {
     const clattn_attention_op *op = &job->op.attention;
     return 2.0 * (double)(op->q.dims[3] + op->v.dims[3]) * job_attention_pairs(job);
+}
+
+/* Keys and values that some query sees, once; other tensors whole. */
+static double decode_bytes(const struct job *job) {
+    const clattn_attention_op *op = &job->op.attention;
+    const double pairs = job_attention_pairs(job), rows = (double)op->k.dims[0] * (double)op->k.dims[2];
+    const double queries = (double)op->q.dims[1] * (double)(op->q.dims[2] > 0 ? op->q.dims[2] : 1);
+    double bytes = 0, cache = 0;
+    for (size_t i = 0; i < job->count; i++) {
+        const char *name = job->tensors[i].name;
+        const bool cached =
+            (name[0] == 'k' || name[0] == 'v') && strcmp(name, "k_lengths") != 0 && strcmp(name, "k_offsets") != 0;
+        *(cached ? &cache : &bytes) += (double)array_bytes(&job->tensors[i].host);
+    }
+    return bytes + (rows > 0 && queries > 0 ? cache * fmin(pairs / queries / rows, 1) : 0);
 }
 
 /* ---- description ------------------------------------------------------------------------------------------------- */
@@ -209,3 +243,21 @@ const struct job_kind job_attention = {.name = "attention",
                                        .original = job_attention_original,
                                        .flops = flops,
                                        .describe = describe};
+
+/* The same operation by the variants for few queries, which are bound by memory. */
+const struct job_kind job_attention_decode = {.name = "attention_decode",
+                                              .shape = "B,HQ,HKV,NQ,NK,D[,DV]",
+                                              .op = CLATTN_OP_ATTENTION,
+                                              .memory_bound = true,
+                                              .variants = "decode",
+                                              .generate = job_attention_generate,
+                                              .arrange = arrange_decode,
+                                              .hide = job_attention_hide,
+                                              .bind = bind,
+                                              .call = call,
+                                              .rows = rows,
+                                              .reference = reference,
+                                              .original = job_attention_original,
+                                              .flops = flops,
+                                              .bytes = decode_bytes,
+                                              .describe = describe};

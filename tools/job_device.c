@@ -2,7 +2,10 @@
 #include "command.h"
 #include "job.h"
 
+#include <clattn/variants.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int complain_memory(const char *name) {
     return complain(EXIT_UNSUPPORTED, "%s: out of host memory", name);
@@ -33,6 +36,27 @@ static int make_buffer(const struct job_tensor *tensor, const struct machine *ma
     return write_tensor(tensor, machine, *out);
 }
 
+bool job_takes(const struct job *job, const char *variant) {
+    static const char *const own[] = {"decode"}; /* of kinds of their own */
+    const char *start = job->kind->variants;
+    for (size_t i = 0; !start && i < sizeof own / sizeof *own; i++)
+        if (strncmp(variant, own[i], strlen(own[i])) == 0)
+            return false;
+    return !start || strncmp(variant, start, strlen(start)) == 0;
+}
+
+/* The first that accepts, where the kind is about some variants of its operation alone. */
+static void choose_variant(struct job *job, const struct machine *machine) {
+    char reason[160];
+    for (size_t i = 0; job->kind->variants && !job->variant[0] && i < clattn_variant_count(job->kind->op); i++) {
+        const char *name = clattn_variant_name(job->kind->op, i);
+        if (job_takes(job, name) &&
+            clattn_variant_question(machine->clattn, &job->op.head, name, reason, sizeof reason) == CLATTN_SUCCESS &&
+            !reason[0])
+            snprintf(job->variant, sizeof job->variant, "%s", name);
+    }
+}
+
 int job_upload(struct job *job, const struct machine *machine) {
     for (size_t i = 0; i < job->count; i++) {
         cl_mem buffer;
@@ -41,6 +65,7 @@ int job_upload(struct job *job, const struct machine *machine) {
         FORWARD(code);
     }
     job->kind->bind(job);
+    choose_variant(job, machine);
     return EXIT_OK;
 }
 
@@ -51,16 +76,17 @@ int job_reset(struct job *job, const struct machine *machine) {
     return EXIT_OK;
 }
 
-static clattn_launch launch_of(const struct machine *machine, const char *variant, const char *parameters) {
+clattn_launch job_launch_of(const struct job *job, const struct machine *machine, const char *variant,
+                            const char *parameters) {
     clattn_launch launch;
     clattn_launch_init(&launch, machine->queue);
-    launch.variant = variant;
-    launch.parameters = parameters;
+    launch.variant = variant || !job->variant[0] ? variant : job->variant;
+    launch.parameters = parameters || !job->parameters[0] ? parameters : job->parameters;
     return launch;
 }
 
 int job_prepare(struct job *job, const struct machine *machine, const char *variant, const char *parameters) {
-    const clattn_launch launch = launch_of(machine, variant, parameters);
+    const clattn_launch launch = job_launch_of(job, machine, variant, parameters);
     size_t bytes = 0;
     clattn_status status = clattn_workspace_size(machine->clattn, &job->op.head, &launch, &bytes);
     if (status == CLATTN_SUCCESS)
@@ -78,7 +104,7 @@ int job_prepare(struct job *job, const struct machine *machine, const char *vari
 
 int job_launch(struct job *job, const struct machine *machine, const char *variant, const char *parameters,
                cl_event *event) {
-    clattn_launch launch = launch_of(machine, variant, parameters);
+    clattn_launch launch = job_launch_of(job, machine, variant, parameters);
     launch.event = event;
     launch.workspace = (clattn_workspace){.buffer = job->workspace, .size = job->workspace_bytes};
     const clattn_status status = job->kind->call(machine->clattn, &job->op.head, &launch);

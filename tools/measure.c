@@ -53,10 +53,7 @@ void measure_describe(const struct job *job, struct result *result) {
 
 static void name_variant(const struct measure *m, const char *variant, struct result *result) {
     clattn_choice choice = {.size = sizeof choice};
-    clattn_launch launch;
-    clattn_launch_init(&launch, m->machine->queue);
-    launch.variant = variant;
-    launch.parameters = m->parameters;
+    const clattn_launch launch = job_launch_of(m->job, m->machine, variant, m->parameters);
     if (clattn_variant_choose(m->machine->clattn, &m->job->op.head, &launch, &choice) != CLATTN_SUCCESS)
         return;
     memcpy(result->variant, choice.variant, sizeof result->variant);

@@ -22,6 +22,8 @@ static const char help[] =
     "                   [pages,heads,page_size,D]\n"
     "                   k_dtype=i8|i4|f8: codes in k, in k_scales (k_zeros) [..,D/block]; k_block=32|64\n"
     "                   k_nibbles=pairs|halves; v_ likewise; scales of f8 are one a head\n"
+    "  attention_decode as attention, by the variants for few queries; splits= (of the keys; default: the library's\n"
+    "                   number) page_size= (of page_table, checked against k)\n"
     "  attention_merge  in o0 lse0 o1 lse1 ..., out o lse; layout=\n"
     "  softmax, log_softmax, logsumexp   in x (mask bias), out y; axis= empty_rows=nan|zero scale=\n"
     "  softmax_state    in x, out m l; axis=\n"
@@ -71,9 +73,9 @@ static int take_dtype(struct arguments *arguments, bool *convert, enum element *
 
 /* Statistics, slopes and sinks stay in fp32 whatever the dtype, and a bias that has a dtype of its own. */
 static bool stays(struct job *job, const char *name, struct settings *settings) {
-    if (job->kind == &job_attention && strcmp(name, "bias") == 0)
+    if (job->kind->op == CLATTN_OP_ATTENTION && strcmp(name, "bias") == 0)
         return settings_text(settings, "bias_dtype") != NULL;
-    if (job->kind == &job_attention && (strstr(name, "_scales") || strstr(name, "_zeros")))
+    if (job->kind->op == CLATTN_OP_ATTENTION && (strstr(name, "_scales") || strstr(name, "_zeros")))
         return true;
     if (job->kind == &job_adamw || job->kind == &job_sgd)
         return strcmp(name, "grad") != 0;
@@ -210,10 +212,7 @@ static int execute(struct job *job, const struct machine *machine, struct argume
     FORWARD(job_read(job, machine));
     FORWARD(write_outputs(job, arguments));
     clattn_choice choice = {.size = sizeof choice};
-    clattn_launch launch;
-    clattn_launch_init(&launch, machine->queue);
-    launch.variant = arguments->variant;
-    launch.parameters = arguments->parameters;
+    const clattn_launch launch = job_launch_of(job, machine, arguments->variant, arguments->parameters);
     clattn_variant_choose(machine->clattn, &job->op.head, &launch, &choice);
     struct errors errors = {.ok = true};
     size_t rows = 0;
