@@ -114,8 +114,8 @@ static void dims_that_fit_nothing(void **state) {
     check_formats(&halves, CLATTN_F32, &i4_halves, &i4_halves_zeros);
 }
 
-/* The very bits that a cache of values in q's dtype gives. */
-static void same_bits(clattn_dtype dtype, const struct code_format *k, const struct code_format *v, bool all) {
+/* The very bits that a cache of values in q's dtype gives, from each step-th variant and the unfused one. */
+static void same_bits(clattn_dtype dtype, const struct code_format *k, const struct code_format *v, size_t step) {
     const struct attention_case shape = shape_of("bits", D, D);
     struct attention_data data = quantised(&shape, dtype, k, v), plain = data;
     plain.codes_k.format = plain.codes_v.format = NULL;
@@ -123,7 +123,7 @@ static void same_bits(clattn_dtype dtype, const struct code_format *k, const str
     const size_t count = attention_variants(&data, names, 16);
     assert_true(count > 1);
     for (size_t i = 0; i < count; i++) {
-        if (!all && strcmp(names[i], "unfused") != 0)
+        if (i % step != 0 && strcmp(names[i], "unfused") != 0)
             continue;
         struct attention_result a = attention_run(&data, names[i]), b = attention_run(&plain, names[i]);
         attention_same_rows(&data, names[i], &a, &b, 0, attention_row_count(&data));
@@ -135,8 +135,8 @@ static void same_bits(clattn_dtype dtype, const struct code_format *k, const str
 
 static void the_bits_of_values(void **state) {
     (void)state;
-    same_bits(CLATTN_F16, &i8, &i8, true);
-    same_bits(CLATTN_F32, &f8_apart, &i4_halves_zeros, false);
+    same_bits(CLATTN_F16, &i8, &i8, 2);
+    same_bits(CLATTN_F32, &f8_apart, &i4_halves_zeros, 16);
 }
 
 /* ---- together with modifiers ---- */

@@ -250,7 +250,7 @@ static bool make_arrays(struct quantising *to, int64_t heads) {
 }
 
 /* A prime: where rows of large tensors repeat, neighbours still differ. */
-enum { FRESH_ROWS = 65521 };
+enum { FRESH_ROWS = 8191 };
 
 static void repeat_rows(struct array *array, int64_t rows) {
     const size_t bytes = rows ? array_bytes(array) / (size_t)rows : 0;
