@@ -7,7 +7,6 @@
 #define SCORE_WIDTH 1
 #include "attention_rows.clh"
 #include "gradient_call.clh"
-#include "state.clh"
 
 /* In the order in which fp32 tiles sum dP: where one key has nearly all of the probability, dP - delta is then nearly
  * free of the errors that both sums have. */
@@ -24,6 +23,14 @@ static inline float row_dot(const __global byte_t *a, long at, const __global by
     for (; col < columns; col++)
         sum = MULTIPLY_ADD(element_load(a, at + col, ELEMENT), element_load(b, bt + col, OUT_ELEMENT), sum);
     return sum;
+}
+
+/* Of a query that sees no key o is 0, whatever dout holds: 0 times NaN must not reach its sink. */
+static inline bool row_is_zero(const __global byte_t *o, long at, int columns) {
+    int col = 0;
+    while (col < columns && element_load(o, at + col, OUT_ELEMENT) == 0.0f)
+        col++;
+    return col == columns;
 }
 
 /* dlse: NULL where there is none. */
@@ -48,18 +55,18 @@ ROWS_KERNEL void attention_backward_terms(const __global byte_t *q, const __glob
         const matrix_t of_lse = sequence_queries(&sequence, (const __global byte_t *)lse, call.lse, place.head);
         const matrix_t from_lse =
             sequence_queries(&sequence, (const __global byte_t *)dlse, gradients.dlse, place.head);
+        const long row_of_o = matrix_row(result, place.index);
         const float log_sum = lse[matrix_row(of_lse, place.index)];
-        float delta =
-            row_dot(dout, matrix_row(from, place.index), o, matrix_row(result, place.index), gradients.value_dim);
-        if (dlse)
-            delta -= dlse[matrix_row(from_lse, place.index)];
+        const float of_sum = dlse ? dlse[matrix_row(from_lse, place.index)] : 0.0f;
+        const float delta = row_dot(dout, matrix_row(from, place.index), o, row_of_o, gradients.value_dim) - of_sum;
         const long at = gradient_terms(&gradients, &call, &sequence, place.head) + 2 * (long)place.index;
         terms[at] = log_sum == -INFINITY ? INFINITY : log_sum;
         terms[at + 1] = log_sum == -INFINITY ? 0.0f : delta;
 #if SINKS
         const float sink = modifiers.sinks[call.sinks + place.head];
+        const bool alone = log_sum == sink && row_is_zero(o, row_of_o, gradients.value_dim);
         if (sink != -INFINITY)
-            of_sink = -exp2((sink - log_sum) * LOG2_E) * delta;
+            of_sink = -exp(sink - log_sum) * (alone ? -of_sum : delta);
 #endif
     }
     if (DSINKS)

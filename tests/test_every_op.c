@@ -1,6 +1,7 @@
 /* Every operation, variant and dtype once, small: run under conditions that a whole suite would be too slow for, such
  * as tiny work-groups, masked capabilities, checkers and other drivers. */
 #include "attention_harness.h"
+#include "gradient_harness.h"
 #include "norm_harness.h"
 #include "rope_harness.h"
 
@@ -69,30 +70,33 @@ static double every_third(const int64_t at[4], int64_t flat) {
 }
 
 /* All modifiers at once, in two calls because pages and offsets of keys exclude each other. */
+static const double slopes[] = {0.25, 0.0625}, sinks[] = {0.5, -1}, q_offsets[] = {0, 14, 21},
+                    k_offsets[] = {3, 40, 60};
+static const struct attention_case modified = {.name = "modifiers",
+                                               .batch = 2,
+                                               .heads = 2,
+                                               .kv_heads = 1,
+                                               .nq = 23,
+                                               .nk = 61,
+                                               .head_dim = 64,
+                                               .value_dim = 64,
+                                               .q = fill_u1,
+                                               .k = fill_u2,
+                                               .v = fill_u3,
+                                               .causal = CLATTN_CAUSAL_BOTTOM_RIGHT,
+                                               .with = {.has_window = true,
+                                                        .window_left = 17,
+                                                        .window_right = -1,
+                                                        .softcap = 3,
+                                                        .mask = {.dims = {1, 2, 23, 61}, .fill = every_third},
+                                                        .bias = {.dims = {1, 1, 23, 61}, .fill = fill_u3},
+                                                        .alibi = slopes,
+                                                        .sinks = sinks,
+                                                        .q_offsets = q_offsets,
+                                                        .k_offsets = k_offsets}};
+
 static void every_modifier_of_attention(void **state) {
-    const double slopes[] = {0.25, 0.0625}, sinks[] = {0.5, -1};
-    struct attention_case c = {.name = "modifiers",
-                               .batch = 2,
-                               .heads = 2,
-                               .kv_heads = 1,
-                               .nq = 23,
-                               .nk = 61,
-                               .head_dim = 64,
-                               .value_dim = 64,
-                               .q = fill_u1,
-                               .k = fill_u2,
-                               .v = fill_u3,
-                               .causal = CLATTN_CAUSAL_BOTTOM_RIGHT,
-                               .with = {.has_window = true,
-                                        .window_left = 17,
-                                        .window_right = -1,
-                                        .softcap = 3,
-                                        .mask = {.dims = {1, 2, 23, 61}, .fill = every_third},
-                                        .bias = {.dims = {1, 1, 23, 61}, .fill = fill_u3},
-                                        .alibi = slopes,
-                                        .sinks = sinks,
-                                        .q_offsets = (const double[]){0, 14, 21},
-                                        .k_offsets = (const double[]){3, 40, 60}}};
+    struct attention_case c = modified;
     (void)state;
     attention_of(&c, CLATTN_F32);
     c.nk = 16;
@@ -102,6 +106,22 @@ static void every_modifier_of_attention(void **state) {
                                      .q_lengths = (const double[]){23, 5},
                                      .k_lengths = (const double[]){45, 20}};
     attention_of(&c, CLATTN_F16);
+}
+
+/* Each variant, or the preferred one where brief. */
+static void every_gradient_of_attention(void **state) {
+    const struct attention_data forward = attention_data_random(&modified, CLATTN_F32, 11);
+    struct gradient_data data = gradient_data_from(&forward, 11, true);
+    const char *names[8];
+    (void)state;
+    const size_t count = gradient_variants(&data, NULL, names, 8);
+    for (size_t i = 0; i < (brief && count > 1 ? 1 : count); i++, ran++) {
+        struct reference_gradients got = gradients_run(&data, NULL, names[i]);
+        gradients_compare(&data, &got, names[i]);
+        gradients_free(&got);
+    }
+    assert_true(count > 0);
+    gradient_data_free(&data);
 }
 
 /* x = ln(c + 1) gives y = 2 (c + 1) / (N (N + 1)) and a log-sum-exp of ln(N (N + 1) / 2). */
@@ -361,6 +381,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_attention),
         cmocka_unit_test(every_modifier_of_attention),
+        cmocka_unit_test(every_gradient_of_attention),
         cmocka_unit_test(every_softmax),
         cmocka_unit_test(every_softmax_merge),
         cmocka_unit_test(every_attention_merge),
