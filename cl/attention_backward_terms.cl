@@ -2,8 +2,8 @@
  * against (its log-sum-exp; infinity where it sees nothing, which makes every probability 0), and delta, the sum of
  * dout * o less the gradient of its log-sum-exp. With DSINKS also what the query adds to the gradient of its head's
  * sink. A work-item takes a row; rows of sequences that lie one behind the other are numbered as sequence_find() says.
- * Parameters: SEQUENCES and SINKS of attention_call.clh; ELEMENT (of dout), OUT_ELEMENT (of o), DSINKS, ITEMS (of a work-group).
- */
+ * Parameters: SEQUENCES and SINKS of attention_call.clh; ELEMENT (of dout), OUT_ELEMENT (of o), DSINKS, ITEMS (of a
+ * work-group). */
 #define SCORE_WIDTH 1
 #include "attention_rows.clh"
 #include "gradient_call.clh"

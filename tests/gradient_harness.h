@@ -16,12 +16,12 @@ struct gradient_request {
  * influence holds the data's gap. request may be NULL. What was not asked for is NULL in the result. */
 struct reference_gradients gradients_run(const struct gradient_data *data, const struct gradient_request *request,
                                          const char *variant);
-/* Fails unless each element is within the bound of design: twice the plain version's error and one ulp. */
+/* Fails unless each element is within twice the plain version's error and one ulp. */
 void gradients_compare(const struct gradient_data *data, const struct reference_gradients *got, const char *variant);
 /* All variants that accept the problem; returns how many. */
 size_t gradient_variants(const struct gradient_data *data, const struct gradient_request *request, const char **names,
                          size_t limit);
-/* Runs and compares every variant, with dtypes in turn where only_preferred: the first one alone. */
+/* Runs and compares every variant that accepts. Fails where none does. */
 void gradients_check(const struct gradient_data *data, const struct gradient_request *request);
 
 #endif
