@@ -103,10 +103,10 @@ typedef struct {
     int first_query; /* of the group's rows */
     bias_t bias;
     plane_t mask;
-    float distance; /* of key 0 from its first query, the band's offset included */
-    uint turn;      /* jobs before this one */
-    uint done;      /* blocks of keys before the one that is next */
-    uint checked;   /* blocks of values so far that were inspected */
+    long distance; /* of key 0 from its first query, the band's offset included */
+    uint turn;     /* jobs before this one */
+    uint done;     /* blocks of keys before the one that is next */
+    uint checked;  /* blocks of values so far that were inspected */
 } part_t;
 
 static INLINED uint part_queries(const part_t *part) {
@@ -169,7 +169,7 @@ static INLINED void scores_change(const part_t *part, acc_t *s, int step) {
     const int first_key = job_first_key(job, step), last_row = TILE_M - 1;
     int column[ROW_SLOTS]; /* the first or last visible one, counted from this work-item's first */
     if (CHANGES_SCORES)
-        bias_block(s, part->bias, part->first_query, first_key, part->distance + (float)first_key, job->sequence.nq,
+        bias_block(s, part->bias, part->first_query, first_key, (float)(part->distance + first_key), job->sequence.nq,
                    job->sequence.nk);
     if (first_key + BLOCK_KEYS - 1 > band_last(job->band, part->first_query)) {
 #pragma unroll
@@ -342,7 +342,7 @@ static INLINED float part_set_modifiers(part_t *part, const task_t *task) {
     const job_t *job = &part->job;
     part->bias = bias_of(modifiers, call, job->batch, job->head);
     part->mask = mask_of(modifiers, call, job->batch, job->head);
-    part->distance = (float)(-sequence_off(&job->sequence, call) - part->first_query);
+    part->distance = -sequence_off(&job->sequence, call) - part->first_query;
     return SINKS ? modifiers->sinks[call->sinks + job->head] : -INFINITY;
 }
 

@@ -141,6 +141,7 @@ void attention_describe(const clattn_attention_op *op, struct problem *problem) 
     problem->heads = op->q.dims[HEAD];
     problem->kv_heads = op->k.dims[HEAD];
     problem->q_rows = op->q.dims[ROW];
+    problem->k_rows = op->k.dims[ROW];
     problem->nq = attention_longest_q(op);
     problem->nk = attention_longest_k(op);
     problem->head_dim = op->q.dims[COLUMN];

@@ -41,8 +41,9 @@ static const char *accepts_attention_pipelined(const struct device_facts *facts,
         return "The copy engine brings elements, and keys or values are quantised.";
     if (problem->page_size % 8 != 0)
         return "The pipeline takes pages of a multiple of 8 keys.";
-    if ((problem->modifiers & MODIFIER_SEQUENCES) == 0 && problem->nq < problem->q_rows)
-        return "Without lengths or offsets the pipeline takes all rows of q for queries.";
+    if ((problem->modifiers & MODIFIER_SEQUENCES) == 0 &&
+        (problem->nq < problem->q_rows || (problem->nk < problem->k_rows && problem->page_size == 0)))
+        return "Without lengths or offsets the pipeline takes all rows of q and k.";
     if (!problem->copyable)
         return "The copy engine takes rows, heads and batches that start at multiples of 16 bytes, apart from each "
                "other.";

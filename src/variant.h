@@ -38,8 +38,8 @@ struct problem {
     unsigned modifiers;      /* of enum modifier */
     clattn_dtype bias_dtype; /* where MODIFIER_BIAS */
     struct stored k_stored, v_stored;
-    int64_t q_rows;    /* of the tensor q, in all; batch counts sequences and nq is the longest's length */
-    int64_t page_size; /* where MODIFIER_PAGED */
+    int64_t q_rows, k_rows; /* of the tensors q and k (of a page), in all; nq and nk are of the longest sequence */
+    int64_t page_size;      /* where MODIFIER_PAGED */
     bool positive_scale;
     /* every row of every tensor starts at a multiple of 16 bytes */
     bool aligned;

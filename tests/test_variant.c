@@ -170,6 +170,11 @@ static void the_pipeline_takes_every_modifier(void **state) {
         problem.page_size = (problem.modifiers & MODIFIER_PAGED) != 0 ? 16 : 0;
         assert_null(variant_refusal(pipeline, &facts, &problem));
     }
+    problem.modifiers = MODIFIER_BAND, problem.page_size = 0;
+    problem.k_rows = problem.nk + 1; /* the last block holds a row that nobody may see */
+    assert_non_null(strstr(variant_refusal(pipeline, &facts, &problem), "all rows of q and k"));
+    problem.modifiers = MODIFIER_SEQUENCES;
+    assert_null(variant_refusal(pipeline, &facts, &problem));
     problem.page_size = 4; /* a copy must not start within 8 rows */
     assert_non_null(strstr(variant_refusal(pipeline, &facts, &problem), "8 keys"));
     problem.page_size = 0, problem.positive_scale = false, problem.modifiers = MODIFIER_SOFTCAP;
