@@ -2,6 +2,7 @@
  * without the score matrix (FlashAttention-2, arXiv:2307.08691). A work-group owns a block of queries of one head and
  * walks the blocks of keys that any of them may see. Parameters: attention_block.clh and the tile back-end. */
 #include "attention_block.clh"
+#include "forward_softmax.clh"
 
 TILE_KERNEL __kernel __attribute__((reqd_work_group_size(GROUP_ITEMS, 1, 1))) void
 attention_forward(const __global byte_t *q, const __global byte_t *k, const __global byte_t *v, __global byte_t *o,
@@ -13,22 +14,22 @@ attention_forward(const __global byte_t *q, const __global byte_t *k, const __gl
     const key_range_t range = block_key_range(&block);
 
     acc_t out[MAX_OF(VALUE_TILES, 1)];
+    forward_softmax_t softmax;
     softmax_state_t state;
+    forward_softmax_begin(&softmax, &block);
     tiles_zero(out, VALUE_TILES);
-    softmax_begin(&state, block.sink);
-    for (int first_key = block_next(&block, range.begin, range.end); first_key < range.end;
-         first_key = block_next(&block, first_key + BLOCK_KEYS, range.end)) {
+    block.next_key = block_next(&block, range.begin, range.end);
+    block_issue_first(&block, block.next_key, range.end);
+    for (int first_key = block.next_key; first_key < range.end; first_key = block.next_key) {
         const bool straddles = block_straddles(&block, range, first_key);
         acc_t s[SCORE_TILES];
-        float factor[ROW_SLOTS];
+        block.next_key = block_next(&block, first_key + BLOCK_KEYS, range.end);
         block_scores(&block, s, first_key, straddles);
-        softmax_raise(&state, s, factor, block.scratch);
-        softmax_exponentiate(&state, s, factor);
-        softmax_rescale(out, VALUE_TILES, factor);
+        forward_softmax_step(&softmax, s, out, block.scratch);
         block_values(&block, out, s, first_key, straddles);
     }
     GROUP_BARRIER();
-    softmax_finish(&state, block.scratch);
+    forward_softmax_finish(&softmax, &state, block.scratch);
 
     block_store(&block, out, state.l, o, call.o);
     block_store_lse(&block, &state, lse, call.lse);

@@ -15,13 +15,20 @@ static int slice_of(const struct parameters *parameters, const char *name, int64
     return (int)(slice < most ? slice : most);
 }
 
+/* Asynchronous copies take 16 bytes that lie as they will be used. A block of keys has two tiles or more. */
+static bool can_copy_ahead(const struct problem *problem, enum backend backend) {
+    return backend == BACKEND_NVIDIA_MMA && problem->aligned && problem->k_stored.dtype == 0 &&
+           problem->v_stored.dtype == 0 && problem->value_dim > 0;
+}
+
 static struct attention_plan plan_of(const struct problem *problem, enum backend backend,
                                      const struct parameters *parameters, const struct device_facts *facts) {
     struct attention_plan plan = {.shape = tile_shape_of(backend, parameters, facts)};
     plan.score_tiles = parameters_get(parameters, "score_tiles", 1);
     plan.k_slice = slice_of(parameters, "k_slice", problem->head_dim, plan.shape.k);
     plan.v_slice = slice_of(parameters, "v_slice", problem->value_dim, plan.shape.n);
-    plan.q_resident = parameters_get(parameters, "q_resident", 1) != 0;
+    plan.ahead = can_copy_ahead(problem, backend) ? parameters_get(parameters, "ahead", 0) : 0;
+    plan.q_resident = plan.ahead > 0 || parameters_get(parameters, "q_resident", 1) != 0;
     plan.stage_slots = plan.q_resident ? parameters_get(parameters, "stage_slots", 1) : 1;
     return plan;
 }
@@ -36,6 +43,11 @@ int attention_plan_queries(const struct attention_plan *plan) {
 
 int attention_plan_keys(const struct attention_plan *plan) {
     return plan->score_tiles * plan->shape.n;
+}
+
+/* Places for tiles: one for each that is on its way, and one for that in use. */
+static int slots(const struct attention_plan *plan) {
+    return plan->ahead > 0 ? plan->ahead + 1 : plan->stage_slots;
 }
 
 static size_t larger(size_t a, size_t b) {
@@ -54,7 +66,7 @@ static struct tile_need need(const struct tile_plan *tiles, const struct paramet
     return (struct tile_need){
         .items = (uint64_t)(shape->groups * shape->items),
         .local = TILE_START + tile_array_bytes(tile_a_bytes(shape, attention_plan_queries(&plan), q_columns)) +
-                 tile_array_bytes((size_t)plan.stage_slots * slot) + tile_array_bytes(left) + TILE_ALIGNMENT,
+                 tile_array_bytes((size_t)slots(&plan) * slot) + tile_array_bytes(left) + TILE_ALIGNMENT,
     };
 }
 
@@ -66,12 +78,14 @@ static void spell_out(const struct tile_plan *tiles, const struct parameters *pa
     parameters_put(out, "v_slice", plan.v_slice);
     parameters_put(out, "q_resident", plan.q_resident);
     parameters_put(out, "stage_slots", plan.stage_slots);
+    if (tiles->backend == BACKEND_NVIDIA_MMA)
+        parameters_put(out, "ahead", plan.ahead);
 }
 
 static const struct tile_step for_local[] = {
-    {"stage_slots", 1, false}, {"k_slice", 64, false},    {"v_slice", 64, false}, {"groups", 4, false},
-    {"q_resident", 0, false},  {"score_tiles", 1, false}, {"groups", 1, false},   {"k_slice", 1, false},
-    {"v_slice", 1, false},     {NULL, 0, false},
+    {"stage_slots", 1, false}, {"ahead", 1, false},   {"k_slice", 64, false},   {"v_slice", 64, false},
+    {"ahead", 0, false},       {"groups", 4, false},  {"q_resident", 0, false}, {"score_tiles", 1, false},
+    {"groups", 1, false},      {"k_slice", 1, false}, {"v_slice", 1, false},    {NULL, 0, false},
 };
 
 static const struct tile_kernel kernel_on_tiles = {for_local, need, spell_out};
@@ -83,11 +97,11 @@ clattn_status attention_plan_choose(const struct problem *problem, struct choice
 void attention_plan_options(const struct problem *problem, const struct attention_plan *plan, clattn_dtype out_dtype,
                             char options[ATTENTION_PLAN_OPTIONS]) {
     char tile[256], modifiers[ATTENTION_CALL_OPTIONS];
-    tile_options(&plan->shape, "plain", tile, sizeof tile);
+    tile_options(&plan->shape, plan->ahead > 0 ? "nvidia_cp_async" : "plain", tile, sizeof tile);
     attention_call_options(problem, modifiers, sizeof modifiers);
     snprintf(options, ATTENTION_PLAN_OPTIONS,
              "%s %s -DELEMENT=%d -DOUT_ELEMENT=%d -DHEAD_DIM=%d -DVALUE_DIM=%d -DALIGNED=%d -DSCORE_TILES=%d "
              "-DK_SLICE=%d -DV_SLICE=%d -DQ_RESIDENT=%d -DSTAGE_SLOTS=%d",
              tile, modifiers, (int)problem->dtype, (int)out_dtype, (int)problem->head_dim, (int)problem->value_dim,
-             problem->aligned, plan->score_tiles, plan->k_slice, plan->v_slice, plan->q_resident, plan->stage_slots);
+             problem->aligned, plan->score_tiles, plan->k_slice, plan->v_slice, plan->q_resident, slots(plan));
 }

@@ -1,0 +1,122 @@
+/* Tiles of attention on invented devices: when they are issued ahead of their use, and how much of that fits. */
+#include "attention.h"
+#include "context.h"
+#include "tuning.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SM_80 = 166912, SM_86 = 101376, SM_90 = 232448 }; /* bytes of local memory */
+
+static struct problem problem_of(int64_t head_dim) {
+    return (struct problem){.op = CLATTN_OP_ATTENTION,
+                            .dtype = CLATTN_F16,
+                            .out_dtype = CLATTN_F16,
+                            .batch = 1,
+                            .heads = 1,
+                            .kv_heads = 1,
+                            .nq = 256,
+                            .q_rows = 256,
+                            .nk = 256,
+                            .head_dim = head_dim,
+                            .value_dim = head_dim,
+                            .aligned = true};
+}
+
+static struct choice choice_of(const char *variant, const char *text, uint64_t local_memory, bool overridden) {
+    struct choice choice = {.variant = variant_named(CLATTN_OP_ATTENTION, variant), .overridden = overridden};
+    choice.facts = (struct device_facts){.max_group = 1024, .max_item = {1024, 1024, 64}, .local_memory = local_memory};
+    assert_int_equal(parameters_parse(&choice.parameters, text), CLATTN_SUCCESS);
+    return choice;
+}
+
+static clattn_status plan(const struct problem *problem, struct choice *choice) {
+    clattn_context context;
+    clattn_attention_op op;
+    clattn_attention_init(&op);
+    memo_init(&context.memo);
+    const clattn_status status = attention_forward_plan(&context, &op, problem, choice);
+    memo_free(&context.memo);
+    return status;
+}
+
+/* The value that runs, of one that is asked for in a row. */
+static int runs(const struct problem *problem, const char *name, const char *text, uint64_t local_memory) {
+    struct choice choice = choice_of("fused_nvidia_mma", text, local_memory, false);
+    assert_int_equal(plan(problem, &choice), CLATTN_SUCCESS);
+    return parameters_get(&choice.parameters, name, -1);
+}
+
+#define LARGE "mma_rows=32,groups=4,score_tiles=4,ahead=2"
+
+static void tiles_go_ahead_as_far_as_they_fit(void **state) {
+    const struct problem of_64 = problem_of(64), of_128 = problem_of(128), of_256 = problem_of(256);
+    (void)state;
+    assert_int_equal(runs(&of_64, "ahead", LARGE, SM_86), 2);
+    assert_int_equal(runs(&of_128, "ahead", LARGE, SM_90), 2);
+    assert_int_equal(runs(&of_128, "ahead", LARGE, SM_86), 2);
+    assert_int_equal(runs(&of_128, "ahead", LARGE, 80000), 1);
+    assert_int_equal(runs(&of_128, "ahead", LARGE, 49152), 0);
+    assert_int_equal(runs(&of_256, "ahead", LARGE, SM_90), 2);
+    assert_int_equal(runs(&of_256, "ahead", LARGE, SM_80), 1);
+}
+
+/* 128 rows of q, and three places for 64 rows of k or v, 16 bytes apart from each other. */
+static void sizes_are_those_of_the_kernel(void **state) {
+    const struct problem problem = problem_of(128);
+    const uint64_t exact = 128 + 128 * 272 + 3 * 64 * 272 + 128 + 128;
+    (void)state;
+    assert_int_equal(runs(&problem, "ahead", LARGE, exact), 2);
+    assert_int_equal(runs(&problem, "ahead", LARGE, exact - 1), 1);
+}
+
+static void what_is_asked_for_must_fit(void **state) {
+    const struct problem problem = problem_of(128);
+    struct choice choice = choice_of("fused_nvidia_mma", LARGE, 80000, true);
+    (void)state;
+    assert_int_equal(plan(&problem, &choice), CLATTN_UNSUPPORTED);
+    choice = choice_of("fused_nvidia_mma", LARGE, SM_86, true);
+    assert_int_equal(plan(&problem, &choice), CLATTN_SUCCESS);
+    assert_int_equal(parameters_get(&choice.parameters, "q_resident", -1), 1);
+}
+
+/* Copies need 16 bytes that lie as they are used, and there must be values to walk. */
+static void what_cannot_be_copied_is_staged_plainly(void **state) {
+    struct problem unaligned = problem_of(128), codes = problem_of(128), alone = problem_of(128);
+    (void)state;
+    unaligned.aligned = false;
+    codes.v_stored.dtype = CLATTN_I8;
+    alone.value_dim = 0;
+    assert_int_equal(runs(&unaligned, "ahead", LARGE, SM_90), 0);
+    assert_int_equal(runs(&codes, "ahead", LARGE, SM_90), 0);
+    assert_int_equal(runs(&alone, "ahead", LARGE, SM_90), 0);
+    const struct problem problem = problem_of(128);
+    struct choice choice = choice_of("fused_fma", "ahead=2", SM_90, false);
+    assert_int_equal(plan(&problem, &choice), CLATTN_SUCCESS);
+    assert_int_equal(parameters_get(&choice.parameters, "ahead", -1), -1);
+}
+
+static void other_numbers_are_refused(void **state) {
+    static const char *const bad[] = {"ahead=3", "ahead=-1"};
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        const struct choice choice = choice_of("fused_nvidia_mma", bad[i], SM_90, true);
+        const char *refusal = tuning_refusal(choice.variant, &choice.parameters);
+        assert_non_null(refusal);
+        assert_non_null(strstr(refusal, "ahead"));
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tiles_go_ahead_as_far_as_they_fit), cmocka_unit_test(sizes_are_those_of_the_kernel),
+        cmocka_unit_test(what_is_asked_for_must_fit),        cmocka_unit_test(what_cannot_be_copied_is_staged_plainly),
+        cmocka_unit_test(other_numbers_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
