@@ -163,6 +163,57 @@ static void pages_of_any_size(void **state) {
     }
 }
 
+/* A34: pages that do not exist, and lengths that the table has no pages for. */
+static void pages_out_of_range(void **state) {
+    const double table[6] = {2, -1, 2147483647, 5, 0, 1}, lengths[2] = {48, 1000};
+    (void)state;
+    struct attention_case c = attention_shape("A34 pages", 2, 2, 16, CLATTN_CAUSAL_NONE);
+    c.with = (struct case_modifiers){.page_table = table, .max_pages = 3, .pages = 5, .k_lengths = lengths};
+    struct attention_data data = attention_data_random(&c, CLATTN_F16, 1);
+    data.wild = true;
+    size_t index = 0;
+    for (const char *variant; (variant = next_decode(&data, &index));)
+        for (int splits = 1; splits <= 2; splits++) {
+            struct attention_result result = run(&data, variant, splits);
+            attention_result_free(&result);
+        }
+    attention_data_free(&data);
+}
+
+/* Latent attention: values are the first columns of the keys, in their own memory. */
+static void values_may_be_a_part_of_keys(void **state) {
+    enum { KEYS = 70, HEADS = 16, K = 576, V = 512 };
+    struct attention_case c = attention_shape("latent", 1, 1, KEYS, CLATTN_CAUSAL_NONE);
+    (void)state;
+    c.heads = HEADS, c.kv_heads = 1, c.head_dim = K, c.value_dim = V;
+    struct attention_data data = attention_data_random(&c, CLATTN_F16, 8);
+    for (int64_t i = 0; i < KEYS * V; i++)
+        data.v[i] = data.k[i / V * K + i % V];
+    size_t index = 0;
+    const char *variant = next_decode(&data, &index);
+    struct attention_result apart = run(&data, variant, 2);
+    attention_compare(&data, &apart, variant, HEADS);
+    struct test_tensor q = test_input(CLATTN_F16, 4, data.settings.q.dims, data.q, NULL, (double)NAN);
+    struct test_tensor k = test_input(CLATTN_F16, 4, data.settings.k.dims, data.k, NULL, (double)NAN);
+    struct test_tensor o = test_output(CLATTN_F16, 4, (const int64_t[]){1, HEADS, 1, V}, NULL);
+    double *got = test_array(HEADS * V);
+    clattn_attention_op op;
+    clattn_attention_init(&op);
+    op.q = q.view, op.k = op.v = k.view, op.o = o.view;
+    op.v.dims[3] = V;
+    char parameters[96];
+    snprintf(parameters, sizeof parameters, "%s,splits=2", blocks_of(variant));
+    test_run_with(&op.head, variant, parameters);
+    test_read(&o, got);
+    assert_memory_equal(got, apart.o, HEADS * V * sizeof *got);
+    free(got);
+    test_release(&q);
+    test_release(&k);
+    test_release(&o);
+    attention_result_free(&apart);
+    attention_data_free(&data);
+}
+
 static double tree(const int64_t at[4], int64_t flat) {
     (void)flat;
     return at[3] < 140 || (at[2] + at[3]) % 3 != 0;
@@ -202,6 +253,8 @@ int main(void) {
         cmocka_unit_test(lengths_are_the_devices),
         cmocka_unit_test(sequences_one_behind_the_other),
         cmocka_unit_test(pages_of_any_size),
+        cmocka_unit_test(pages_out_of_range),
+        cmocka_unit_test(values_may_be_a_part_of_keys),
         cmocka_unit_test(every_modifier),
     };
     return support_main("attention decode", tests, sizeof tests / sizeof tests[0]);
