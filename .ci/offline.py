@@ -11,24 +11,12 @@ import subprocess
 import sys
 import tempfile
 
-CL = pathlib.Path(__file__).resolve().parent.parent / "cl"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
+from expand_cl import expand  # pylint: disable=wrong-import-position
+
 MODIFIERS = ("BAND", "MASK", "ALIBI", "SEQUENCES", "PAGED", "SOFTCAP", "SINKS")
 NAMED = MODIFIERS + ("K_STORED", "V_STORED", "K_ZEROS", "V_ZEROS")
 I8, I4, F8 = 6, 7, 8
-
-
-def expand(name, backends):
-    """As src/source.c does: includes in place, back-ends by name."""
-    text = []
-    for line in (CL / name).read_text().splitlines():
-        match = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
-        if match:
-            included = match.group(1)
-            for key, value in backends.items():
-                included = included.replace(key, value)
-            line = expand(included, backends)
-        text.append(line)
-    return "\n".join(text)
 
 
 def compile_kernel(clang, name, backends, **options):

@@ -390,7 +390,7 @@ __kernel __attribute__((reqd_work_group_size(PIPELINE_ITEMS, 1, 1))) void
 attention_forward_pipelined(const __global byte_t *q, const __global byte_t *k, const __global byte_t *v,
                             __global byte_t *o, __global float *lse MODIFIER_ARGUMENTS, attention_t call,
                             __global byte_t *workspace, long offset, pipelined_t pipeline) {
-    __local uchar memory[PIPELINE_BYTES] __attribute__((aligned(1024)));
+    STAGE_MEMORY(memory, PIPELINE_BYTES);
     const line_t line = line_at(memory);
     MODIFIERS(modifiers);
     task_t task;

@@ -81,7 +81,7 @@ static INLINED void inspect(const line_t *line, __local uchar *memory, volatile 
 
 __kernel __attribute__((reqd_work_group_size(PIPELINE_ITEMS, 1, 1))) void
 selftest_pipeline(const __global byte_t *in, __global byte_t *out_bytes) {
-    __local uchar memory[PIPELINE_BYTES] __attribute__((aligned(1024)));
+    STAGE_MEMORY(memory, PIPELINE_BYTES);
     __global float *out = (__global float *)out_bytes;
     attention_t call;
     modifiers_t modifiers;

@@ -21,8 +21,6 @@ static struct {
     int calls;
 } functions[FUNCTIONS_MAX];
 
-void fake_clear_commands(void); /* fake_cl_queue.c */
-
 void fake_lock(void) {
     pthread_mutex_lock(&mutex);
 }

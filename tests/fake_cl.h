@@ -13,6 +13,7 @@
 #define FAKE_ARGUMENTS_MAX 64
 #define FAKE_ARGUMENT_BYTES 1024
 #define FAKE_WAITS_MAX 16
+#define FAKE_OPTIONS_BYTES 1024
 
 /* An answer to a vendor's own query. */
 struct fake_answer {
@@ -79,6 +80,7 @@ struct fake_command {
     enum fake_kind kind;
     cl_command_queue queue;
     char kernel[64];
+    char options[FAKE_OPTIONS_BYTES]; /* that its program was built with */
     cl_uint dims;
     size_t global[3], local[3];
     struct fake_argument argument[FAKE_ARGUMENTS_MAX];
@@ -87,10 +89,12 @@ struct fake_command {
     cl_event event; /* NULL where none was asked for */
 };
 
-/* The memory of the buffer that is the command's n-th argument. */
+/* The memory of the buffer that is the command's n-th argument, and its size; NULL and 0 where there is none. */
 void *fake_argument_bytes(const struct fake_command *command, int n);
+size_t fake_argument_size(const struct fake_command *command, int n);
 
 int fake_command_count(void);
 const struct fake_command *fake_command(int index); /* in the order of enqueueing */
+void fake_clear_commands(void);
 
 #endif

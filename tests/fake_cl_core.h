@@ -27,8 +27,9 @@ struct object {
     char *source, *built;
     cl_device_id built_for;
     bool from_binary;
-    /* kernel */
+    /* kernel, and its program's options */
     char name[64];
+    char options[FAKE_OPTIONS_BYTES];
     struct fake_argument argument[FAKE_ARGUMENTS_MAX];
     bool claimed; /* arguments are being set by the owner */
     pthread_t owner;

@@ -109,6 +109,7 @@ cl_int clBuildProgram(cl_program handle, cl_uint count, const cl_device_id *devi
         return CL_BUILD_PROGRAM_FAILURE;
     struct object *program = (struct object *)handle;
     program->built_for = devices[0];
+    snprintf(program->options, sizeof program->options, "%s", options != NULL ? options : "");
     return compile(program, options != NULL ? options : "");
 }
 
@@ -177,6 +178,7 @@ cl_kernel clCreateKernel(cl_program handle, const char *name, cl_int *code_ret) 
         return NULL;
     struct object *kernel = fake_create(OBJECT_KERNEL);
     snprintf(kernel->name, sizeof kernel->name, "%s", name);
+    memcpy(kernel->options, ((const struct object *)handle)->options, sizeof kernel->options);
     return (cl_kernel)kernel;
 }
 

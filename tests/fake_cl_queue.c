@@ -7,8 +7,6 @@
 static struct fake_command *commands;
 static int count, capacity;
 
-void fake_clear_commands(void);
-
 void fake_clear_commands(void) {
     free(commands);
     commands = NULL;
@@ -99,6 +97,7 @@ cl_int clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel handle, cl_uint 
         return code;
     struct fake_command command = {.kind = FAKE_KERNEL, .dims = dims};
     memcpy(command.kernel, kernel->name, sizeof command.kernel);
+    memcpy(command.options, kernel->options, sizeof command.options);
     memcpy(command.global, global, dims * sizeof *global);
     memcpy(command.local, local, dims * sizeof *local);
     memcpy(command.argument, kernel->argument, sizeof command.argument);
@@ -137,6 +136,14 @@ void *fake_argument_bytes(const struct fake_command *command, int n) {
     cl_mem buffer = NULL;
     memcpy(&buffer, command->argument[n].bytes, sizeof buffer);
     return bytes_of(buffer, 0, 0);
+}
+
+size_t fake_argument_size(const struct fake_command *command, int n) {
+    const struct object *buffer = NULL;
+    if (command->argument[n].size != sizeof buffer)
+        return 0;
+    memcpy(&buffer, command->argument[n].bytes, sizeof buffer);
+    return fake_is(buffer, OBJECT_BUFFER) ? buffer->size : 0;
 }
 
 cl_int clEnqueueReadBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking, size_t offset, size_t size,

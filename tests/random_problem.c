@@ -170,9 +170,10 @@ static void draw_sequences(struct attention_case *c, struct lists *lists, bool p
         with->max_k = pick(nk > 0 ? nk : 1, nk + 5);
 }
 
-static void draw_pages(struct attention_case *c, struct lists *lists) {
+static void draw_pages(struct attention_case *c, struct lists *lists, int64_t page_size) {
     static const int64_t sizes[] = {1, 5, 16, 16, 32, 64, 100};
-    c->nk = sizes[pick(0, 6)];
+    const int64_t drawn = sizes[pick(0, 6)];
+    c->nk = page_size > 0 ? page_size : drawn;
     c->with.max_pages = pick(1, MOST_PAGES);
     c->with.pages = pick(1, 9);
     for (int64_t i = 0; i < c->batch * c->with.max_pages; i++)
@@ -209,7 +210,7 @@ static struct attention_case draw_case(const struct random_program *program, str
     if (program->band)
         draw_band(&c);
     if (program->paged)
-        draw_pages(&c, lists);
+        draw_pages(&c, lists, program->page_size);
     if (program->sequences)
         draw_sequences(&c, lists, program->paged);
     c.has_diagonal = chance(20);
