@@ -116,9 +116,11 @@ static clattn_status find_slot(clattn_page_pool *pool, int32_t *number) {
     int32_t i = 0;
     while (pool->sequence_count < pool->sequence_room && pool->sequence[i].used)
         i++;
-    *number = pool->sequence_count < pool->sequence_room ? i : pool->sequence_room;
-    if (*number < pool->sequence_room)
+    const int32_t found = pool->sequence_count < pool->sequence_room ? i : pool->sequence_room;
+    if (found < pool->sequence_room) {
+        *number = found;
         return CLATTN_SUCCESS;
+    }
     RETURN_IF(pool->sequence_room > INT32_MAX / 2, CLATTN_OUT_OF_HOST_MEMORY, "page pool: too many sequences");
     const int32_t room = pool->sequence_room > 0 ? 2 * pool->sequence_room : 16;
     struct sequence_pages *grown = realloc(pool->sequence, (size_t)room * sizeof *grown);
@@ -127,6 +129,7 @@ static clattn_status find_slot(clattn_page_pool *pool, int32_t *number) {
     memset(grown + pool->sequence_room, 0, (size_t)(room - pool->sequence_room) * sizeof *grown);
     pool->sequence = grown;
     pool->sequence_room = room;
+    *number = found;
     return CLATTN_SUCCESS;
 }
 

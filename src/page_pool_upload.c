@@ -1,5 +1,5 @@
-/* Writes page tables and lengths to the device. Writes do not block, so that each has a copy of its own, which the end of
- * the command frees. */
+/* Writes page tables and lengths to the device. Writes do not block, so that each has a copy of its own, which the end
+ * of the command frees. */
 #include "check.h"
 #include "launch.h"
 #include "page_pool.h"
@@ -32,7 +32,8 @@ static clattn_status hand_over(struct sequence *sequence, cl_event event, void *
     if (clSetEventCallback(event, CL_COMPLETE, free_copy, copy) == CL_SUCCESS)
         return CLATTN_SUCCESS;
     const cl_int code = clFinish(sequence->launch->queue);
-    free(copy);
+    if (code == CL_SUCCESS) /* else the device may still read it */
+        free(copy);
     return status_from_cl(code, "clFinish");
 }
 
@@ -109,6 +110,8 @@ clattn_status clattn_page_pool_upload(clattn_context *context, clattn_page_pool 
     FORWARD(check_launch(context, launch, 0));
     const bool with_table = table != NULL && tensor_is_present(table) && !tensor_is_empty(table);
     const bool with_lengths = lengths != NULL && tensor_is_present(lengths) && count > 0;
+    if (with_table && with_lengths)
+        FORWARD(check_disjoint("table", table, "lengths", lengths));
     if (!with_table && !with_lengths)
         return sequence_empty(context, launch);
     struct copies copies;

@@ -50,9 +50,9 @@ static clattn_status check(clattn_context *context, const clattn_op *head, struc
     problem->aligned = all_aligned(op);
     problem->k_stored = quantization_stored(&op->k_cache, &op->k_quantization);
     problem->v_stored = quantization_stored(&op->v_cache, &op->v_quantization);
-    const int64_t sizes[] = {shape.batches, shape.rows,
-                             shape.heads * shape.head_dim + shape.kv_heads * (shape.head_dim + shape.value_dim)};
-    *empty = check_product(sizes, 3) == 0;
+    const bool columns =
+        (shape.heads > 0 && shape.head_dim > 0) || (shape.kv_heads > 0 && (shape.head_dim > 0 || shape.value_dim > 0));
+    *empty = shape.batches == 0 || shape.sequences == 0 || shape.rows == 0 || !columns;
     return CLATTN_SUCCESS;
 }
 

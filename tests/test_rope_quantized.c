@@ -11,7 +11,7 @@
 
 #include "../src/half.h"
 
-enum { BATCH = 2, HEADS = 2, NEW = 6, CACHE = 9, ROWS = BATCH * HEADS * CACHE, FILL = 0xa5 };
+enum { BATCH = 2, HEADS = 2, NEW = 7, CACHE = 10, ROWS = BATCH * HEADS * CACHE, FILL = 0xa5 };
 
 static const double lengths[BATCH] = {2, 0};
 
@@ -245,8 +245,9 @@ static void put_awkward_rows(double *x, int dim, clattn_dtype dtype) {
         x[3 * dim + i] = i % 2 ? 6e-8 : -6e-8; /* too small for a scale */
         x[4 * dim + i] = i % 2 ? huge : -huge;
         x[5 * dim + i] = 100 + (i % 2 ? 0.25 : 0); /* far from 0, close together */
+        x[6 * dim + i] = (i % 7 - 3) * 3.6e-6;     /* a scale that is a few of fp16's smallest steps */
     }
-    for (int i = 0; i < 6 * dim; i++)
+    for (int i = 0; i < 7 * dim; i++)
         x[i] = reference_round(dtype, x[i]);
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What a device shows in one go: its tests, the check of every variant, and the benchmark suites. Each step has a time limit
-# and leaves its output in a folder, so that a short loan of a machine is well spent.
+# and leaves its output in a folder.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 

@@ -242,11 +242,11 @@ typedef enum clattn_causal {
  *
  *   q [B,Hq,Nq,D]  k [B,Hkv,Nk,D]  v [B,Hkv,Nk,Dv]  o [B,Hq,Nq,Dv]  lse [B,Hq,Nq] (optional, F32)
  *
- * q, k and v share one dtype, or k and v, each by itself, are quantised; o has q's dtype or is F32. D lies in 1..576 and Dv in 1..512 (Dv = 0 writes lse alone); Hq
- * is a multiple of Hkv and query head h reads kv head h / (Hq / Hkv). The innermost stride of q, k, v and o must be 1
- * (where that dimension is larger than 1); lse may have any strides. o and lse must not overlap any input. A row with
- * no visible key gives o = 0 and lse = -inf, or its sink. Zero B, Hq or Nq: success, nothing written. Statistics and
- * sums are kept in fp32; the result is the same on every run.
+ * q, k and v share one dtype, or k and v, each by itself, are quantised; o has q's dtype or is F32. D lies in 1..576
+ * and Dv in 1..512 (Dv = 0 writes lse alone); Hq is a multiple of Hkv and query head h reads kv head h / (Hq / Hkv).
+ * The innermost stride of q, k, v and o must be 1 (where that dimension is larger than 1); lse may have any strides. o
+ * and lse must not overlap any input. A row with no visible key gives o = 0 and lse = -inf, or its sink. Zero B, Hq or
+ * Nq: success, nothing written. Statistics and sums are kept in fp32; the result is the same on every run.
  *
  * All further members are optional and may be combined. The score of query i and key j, both counted within their
  * sequence, is

@@ -36,8 +36,9 @@ typedef enum clattn_rope_style {
  * any case. Angles are worked out in 64-bit fixed point, so that sine and cosine are off by less than 2e-7 at any
  * position of 32 bits. Or they come from the rows `position` of the tables cos and sin. Either is multiplied in fp32.
  *
- * Caches may hold codes (clattn_quantization), whose scales and zeros are written with them, each rounded to fp16 before
- * the codes are worked out, so that |value - its code's value| is at most half a scale where nothing is said:
+ * Caches may hold codes (clattn_quantization), whose scales and zeros are written with them in fp16, scales rounded up
+ * and zeros to nearest before the codes are worked out, so that |value - its code's value| is at most half a scale where
+ * nothing is said:
  *
  *   CLATTN_I8, CLATTN_I4        scale = max|x| / 127, max|x| / 7
  *   the same with zeros         scale = (max - min) / 255, / 15, but at least max|x| / 1920, and zero = -128 - min / scale,
@@ -45,8 +46,8 @@ typedef enum clattn_rope_style {
  *   CLATTN_F8_E4M3              the code nearest to x / scale[kv head], which the caller gives; what is too large
  *                               becomes the largest
  *
- * A block that holds NaN or infinity gets a scale of NaN, an element of CLATTN_F8_E4M3 becomes NaN alone. Scales below
- * fp16's smallest are 0, and so then are the values. */
+ * A block that holds NaN or infinity gets a scale of NaN, an element of CLATTN_F8_E4M3 becomes NaN alone, and every one of
+ * a head whose scale is 0. */
 typedef struct clattn_rope_append_op {
     clattn_op head;
     clattn_tensor q, q_out, k, v, k_cache, v_cache;

@@ -11,6 +11,13 @@ static float to_half(float value, uint16_t *bits) {
     return (float)half_to_double(*bits);
 }
 
+/* Never less than the value. */
+static float to_half_above(float value, uint16_t *bits) {
+    if (to_half(value, bits) < value)
+        ++*bits;
+    return (float)half_to_double(*bits);
+}
+
 /* Scale before its rounding; NaN where the block holds what is not finite. */
 static float step_of(clattn_dtype dtype, bool zeros, int count, const float *x, float *low) {
     float largest = 0, high = -INFINITY;
@@ -33,7 +40,7 @@ void reference_quantize_block(clattn_dtype dtype, bool zeros, int count, const f
     const float first = wide ? -128 : 0, least = wide ? (zeros ? -128 : -127) : 0, most = wide ? 127 : 15;
     float low, zero = wide ? 0 : 8;
     const float step = step_of(dtype, zeros, count, x, &low);
-    const float scale = to_half(step, scale_bits);
+    const float scale = to_half_above(step, scale_bits);
     const bool usable = scale > 0 && isfinite(scale);
     *zero_bits = 0;
     if (zeros)

@@ -278,7 +278,8 @@ struct reference_new_row {
 };
 struct reference_new_row reference_append_locate(const struct reference_append *append, int64_t batch, int64_t row);
 
-/* As appending does it for CLATTN_I8 and CLATTN_I4: the codes [count] of a block, and the fp16 bits of its scale and zero (0 without zeros). */
+/* As appending does it for CLATTN_I8 and CLATTN_I4: the codes [count] of a block, and the fp16 bits of its scale and
+ * zero (0 without zeros). */
 void reference_quantize_block(clattn_dtype dtype, bool zeros, int count, const float *x, uint16_t *scale_bits,
                               uint16_t *zero_bits, int *codes);
 /* CLATTN_F8_E4M3, saturating; NaN for infinity. */
