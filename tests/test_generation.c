@@ -446,6 +446,10 @@ static void tables_of_any_pitch(void **state) {
     bad.dims[1] = 2;
     support_expect(clattn_page_pool_upload(device.clattn, pool, 3, sequences, &bad, NULL, &launch),
                    CLATTN_INVALID_ARGUMENT, "a narrow table");
+    bad = table.view;
+    bad.rank = 1, bad.dims[0] = 3, bad.strides[0] = 1;
+    support_expect(clattn_page_pool_upload(device.clattn, pool, 3, sequences, &table.view, &bad, &launch),
+                   CLATTN_INVALID_ARGUMENT, "lengths within the table");
     sequences[1] = 5;
     support_expect(clattn_page_pool_upload(device.clattn, pool, 3, sequences, &table.view, NULL, &launch),
                    CLATTN_INVALID_ARGUMENT, "a sequence that does not exist");

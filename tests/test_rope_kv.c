@@ -305,6 +305,12 @@ static void nothing_to_do(void **state) {
     rope_check(&problem, "no head dim");
     problem.value_dim = 0;
     rope_check(&problem, "no dims at all");
+    static const double no_offsets[] = {0};
+    problem = rope_usual();
+    problem.batch = 1, problem.sequences = 0;
+    problem.q_offsets = no_offsets;
+    problem.k_lengths = NULL;
+    rope_check(&problem, "tokens of no sequence"); /* whatever lies behind the offsets is not read */
 }
 
 static void refuse(const clattn_rope_append_op *op, const char *word) {
