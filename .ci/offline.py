@@ -72,6 +72,8 @@ def main():
             for tile, element, modified in itertools.product(("fma", "nvidia_mma"), (2, 3), (False, True))]
     good += [tiles(clang, "attention_decode.cl", tile, 2, modified, MASK_BLOCKS=0, PACKED=packed, SPLIT=packed % 2)
              for tile, packed, modified in itertools.product(("fma", "nvidia_mma"), (1, 4, 7), (False, True))]
+    good += [tiles(clang, "attention_decode.cl", "nvidia_mma", 2, modified, "nvidia_cp_async", MASK_BLOCKS=0, PACKED=4,
+                   SPLIT=1) for modified in (False, True)]
     good += [tiles(clang, f"attention_backward_{name}.cl", tile, 2, modified, RESIDENT=1)
              for name, tile, modified in itertools.product(
                  ("keys", "queries", "bias"), ("fma", "nvidia_mma"), (False, True)) if modified or name != "bias"]

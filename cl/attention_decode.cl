@@ -50,10 +50,12 @@ attention_decode(const __global byte_t *q, const __global byte_t *k, const __glo
     begin_softmax(&state, &block, &modifiers, &call, number == 0);
     block_stage_queries(&block);
     tiles_zero(out, VALUE_TILES);
+    block_issue_first(&block, range.begin, range.end);
     for (int first_key = range.begin; first_key < range.end; first_key += BLOCK_KEYS) {
         const bool straddles = block_straddles(&block, range, first_key);
         acc_t s[SCORE_TILES];
         float factor[ROW_SLOTS];
+        block.next_key = first_key + BLOCK_KEYS;
         block_scores(&block, s, first_key, straddles);
         softmax_raise(&state, s, factor, block.scratch);
         softmax_exponentiate(&state, s, factor);
