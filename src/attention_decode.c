@@ -138,6 +138,13 @@ static int64_t count_keys(const clattn_attention_op *op, const struct problem *p
     return keys < problem->nk ? keys : problem->nk;
 }
 
+/* Work-groups of the second launch: the rows of all heads. */
+static clattn_status count_combined(const clattn_attention_op *op, const struct problem *problem, size_t *groups) {
+    int64_t batches = 0;
+    const int64_t rows = attention_call_blocks(op, problem, 1, &batches);
+    return tile_count_groups("q", batches, problem->heads, rows, groups);
+}
+
 clattn_status attention_decode_plan(clattn_context *context, const clattn_attention_op *op,
                                     const struct problem *problem, struct choice *choice) {
     const int chunk = parameters_get(&choice->parameters, "chunk", 0);
@@ -153,6 +160,8 @@ clattn_status attention_decode_plan(clattn_context *context, const clattn_attent
     const struct attention_split split = chunk > 0 || splits > 0 ? attention_split_given(&task, chunk, splits)
                                                                  : attention_split_of(&choice->facts, &task);
     FORWARD(tile_count_groups("q", (int64_t)blocks, split.splits, 1, &groups));
+    if (split.splits > 1)
+        FORWARD(count_combined(op, problem, &groups));
     (void)parameters_put(&choice->parameters, "chunk", (int)split.chunk);
     (void)parameters_put(&choice->parameters, "splits", (int)split.splits);
     return attention_decode_workspace(op, problem, choice, &bytes);
@@ -233,11 +242,12 @@ struct combine_shape {
 
 static struct combine_shape combine_shape_of(const struct device_facts *facts) {
     struct combine_shape shape = {8, 32};
+    const uint32_t most = facts->max_group < facts->max_item[0] ? facts->max_group : facts->max_item[0];
     if ((facts->caps & CAP_BIT(CAP_CPU)) != 0)
         return (struct combine_shape){1, 1};
-    while ((uint32_t)(shape.parts * shape.lanes) > facts->max_group && shape.parts > 1)
+    while ((uint32_t)(shape.parts * shape.lanes) > most && shape.parts > 1)
         shape.parts /= 2;
-    while ((uint32_t)(shape.parts * shape.lanes) > facts->max_group && shape.lanes > 1)
+    while ((uint32_t)(shape.parts * shape.lanes) > most && shape.lanes > 1)
         shape.lanes /= 2;
     return shape;
 }
@@ -312,10 +322,8 @@ static clattn_status enqueue_combine(const clattn_attention_op *op, const struct
     const struct problem rows = combine_problem(problem);
     const size_t items = (size_t)(shape.parts * shape.lanes);
     size_t groups = 0;
-    int64_t batches = 0;
     struct launch kernel;
-    const int64_t count = attention_call_blocks(op, problem, 1, &batches);
-    FORWARD(tile_count_groups("q", batches, problem->heads, count, &groups));
+    FORWARD(count_combined(op, problem, &groups));
     launch_begin(&kernel, program);
     attention_call_arguments(&kernel, op, &rows, NULL);
     set_split(&kernel, split, &sequence->launch->workspace);
