@@ -157,6 +157,23 @@ class Run(Case):
                     got = self.swap(got, (1, 5, 2, 8))
                 self.assertClose(got, attention(self.q, self.k, self.v, self.shape_q, self.shape_k, causal), 1e-5)
 
+    def test_gradients_of_attention_from_what_the_forward_call_left(self):
+        files = self.write_attention()
+        self.ok("run", "attention", *files, "--out", f"o={self.path('o')}", "--out", f"lse={self.path('lse')}")
+        dout = self.normal(math.prod(self.shape_q), 7)
+        write_npy(self.path("dout"), self.shape_q, dout)
+        for name in ("o", "lse", "dout"):
+            files += ["--in", f"{name}={self.path(name)}"]
+        said = json.loads(self.ok("run", "attention_backward", *files, "--out", f"dv={self.path('dv')}", "--check", "--json"))
+        self.assertTrue(said["check"]["ok"], said)
+        self.assertEqual([output["name"] for output in said["outputs"]], ["dq", "dk", "dv"])
+        dv, (heads, rows, keys, width) = read_npy(self.path("dv"))[2], (2, 5, 7, 8)
+        for h in range(heads):  # probabilities of a query add up to 1
+            got = [sum(dv[(h * keys + j) * width + c] for j in range(keys)) for c in range(width)]
+            self.assertClose(got, [sum(dout[(h * rows + i) * width + c] for i in range(rows)) for c in range(width)], 1e-5)
+        write_npy(self.path("lse"), self.shape_q[:3], [x + 0.01 for x in read_npy(self.path("lse"))[2]])
+        self.assertEqual(clattn("run", "attention_backward", *files, "--check").returncode, 1)
+
     def test_a_forced_variant_is_the_one_that_runs(self):
         said = json.loads(self.ok("run", "attention", *self.write_attention(), "--variant", "fused_fma", "--json"))
         self.assertEqual(said["variant"], "fused_fma")

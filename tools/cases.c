@@ -116,6 +116,18 @@ static const struct test_case cases[] = {
     {"attention_decode", "2,4,2,1,700,64", "k_dtype=i8 v_dtype=i8 splits=3", CASE_FULL},
     {"attention_decode", "1,8,2,1,8192,128", "", CASE_BENCH},
 
+    {"attention_backward", "1,2,2,65,70,64", "", CASE_QUICK},
+    {"attention_backward", "2,4,2,65,129,64", "causal=bottom_right", CASE_QUICK},
+    {"attention_backward", "2,4,2,65,129,64", "window=40,9 bias=random bias_dims=1,n,n,n", CASE_QUICK | CASE_MODIFIERS},
+    {"attention_backward", "2,2,1,65,129,64", "mask=random dlse=random layout=bshd", CASE_QUICK | CASE_MODIFIERS},
+    {"attention_backward", "1,4,2,130,200,64", "ragged=4 causal=bottom_right", CASE_QUICK | CASE_MODIFIERS},
+    {"attention_backward", "2,4,2,65,129,64", "sinks=random softcap=3 k_lengths=random", CASE_QUICK | CASE_MODIFIERS},
+    {"attention_backward", "1,4,1,65,127,40,33", "alibi=standard out_dtype=f32", CASE_QUICK | CASE_MODIFIERS},
+    {"attention_backward", "1,2,1,512,512,128", "causal=bottom_right", CASE_FULL | CASE_BENCH},
+    {"attention_backward", "1,4,4,512,512,64", "", CASE_BENCH},
+    {"attention_backward", "4,32,32,4096,4096,128", "", CASE_BENCH_GPU},
+    {"attention_backward", "8,32,32,2048,2048,64", "", CASE_BENCH_GPU},
+
     {"attention_merge", "1,1,2,5,16", "", CASE_QUICK},
     {"attention_merge", "2,2,4,113,64", "", CASE_QUICK},
     {"attention_merge", "3,1,2,33,37", "layout=bshd", CASE_QUICK},

@@ -24,6 +24,7 @@ static const struct {
     const char *dims;
 } problems[] = {{&job_attention, "1,8,2,1024,1024,128"},
                 {&job_attention_decode, "1,8,2,1,8192,128"},
+                {&job_attention_backward, "1,8,2,1024,1024,128"},
                 {&job_softmax, "256,1024"},
                 {&job_softmax, "16,65536"},
                 {&job_softmax_state, "256,1024"},

@@ -9,6 +9,7 @@
 static const struct job_kind *const kinds[] = {&job_attention,
                                                &job_attention_decode,
                                                &job_attention_merge,
+                                               &job_attention_backward,
                                                &job_softmax,
                                                &job_log_softmax,
                                                &job_logsumexp,

@@ -12,7 +12,7 @@
 
 #define JOB_MAX_PARTS 32 /* operands of a merge */
 #define JOB_MAX_TENSORS (2 * JOB_MAX_PARTS + 2)
-#define JOB_MAX_OUTPUTS 4
+#define JOB_MAX_OUTPUTS 5
 #define JOB_MAX_DIMS 8 /* numbers of a --shape */
 
 struct job;
@@ -62,6 +62,8 @@ struct job_kind {
     int (*arrange)(struct job *job, struct settings *settings);
     /* Puts NaN into generated inputs where the result must not depend on them. NULL: every element counts. */
     int (*hide)(struct job *job);
+    /* Makes, on the device, inputs of generated problems that are another operation's results. NULL: there are none. */
+    int (*complete)(struct job *job, const struct machine *machine);
     /* Puts the tensors' views into the operation. */
     void (*bind)(struct job *job);
     clattn_status (*call)(clattn_context *context, const clattn_op *op, const clattn_launch *launch);
@@ -83,6 +85,7 @@ struct job {
     union {
         clattn_op head;
         clattn_attention_op attention;
+        clattn_attention_backward_op attention_backward;
         clattn_attention_merge_op attention_merge;
         clattn_softmax_op softmax;
         clattn_softmax_merge_op softmax_merge;
@@ -103,15 +106,16 @@ struct job {
     struct job_tensor tensors[JOB_MAX_TENSORS];
     size_t count;
     bool sequence_first; /* that of tensors to be added */
+    bool incomplete;     /* complete() is wanted */
     cl_mem workspace;
     size_t workspace_bytes;
     char variant[32], parameters[32]; /* of launches that name none; "": the library's choice */
 };
 
-extern const struct job_kind job_attention, job_attention_decode, job_attention_merge, job_softmax, job_log_softmax,
-    job_logsumexp, job_softmax_state, job_softmax_merge, job_gemm, job_rms_norm, job_layer_norm, job_rms_norm_backward,
-    job_layer_norm_backward, job_softmax_backward, job_log_softmax_backward, job_softmax_topk, job_rope_append,
-    job_cast, job_unscale, job_adamw, job_sgd;
+extern const struct job_kind job_attention, job_attention_decode, job_attention_merge, job_attention_backward,
+    job_softmax, job_log_softmax, job_logsumexp, job_softmax_state, job_softmax_merge, job_gemm, job_rms_norm,
+    job_layer_norm, job_rms_norm_backward, job_layer_norm_backward, job_softmax_backward, job_log_softmax_backward,
+    job_softmax_topk, job_rope_append, job_cast, job_unscale, job_adamw, job_sgd;
 
 /* NULL past the last. */
 const struct job_kind *job_kind_at(size_t index);
@@ -189,7 +193,7 @@ double job_value(const struct job_tensor *tensor, const struct array *array, int
 void job_set_value(struct job_tensor *tensor, int64_t index, double value); /* of the host array */
 
 /* Oracles read whole slices in double; the last slice of each name is kept. */
-#define JOB_CACHE_SLOTS 12
+#define JOB_CACHE_SLOTS 16
 struct job_cache {
     struct {
         int64_t first, count;

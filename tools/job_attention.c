@@ -48,14 +48,23 @@ static int take_orders(struct job *job, struct settings *settings) {
     return EXIT_OK;
 }
 
-static int arrange(struct job *job, struct settings *settings) {
-    enum element out = ELEMENT_F32;
+clattn_attention_op *job_attention_op(const struct job *job) {
+    struct job *own = (struct job *)job;
+    return job->kind->op == CLATTN_OP_ATTENTION_BACKWARD ? &own->op.attention_backward.attention : &own->op.attention;
+}
+
+int job_attention_arrange(struct job *job, struct settings *settings) {
     FORWARD(job_require(job, "q", 4));
     FORWARD(take_orders(job, settings));
-    clattn_attention_init(&job->op.attention);
-    FORWARD(take_settings(&job->op.attention, settings));
+    clattn_attention_init(job_attention_op(job));
+    FORWARD(take_settings(job_attention_op(job), settings));
     FORWARD(job_attention_take_codes(job, settings));
-    FORWARD(job_attention_take_inputs(job, settings));
+    return job_attention_take_inputs(job, settings);
+}
+
+static int arrange(struct job *job, struct settings *settings) {
+    enum element out = ELEMENT_F32;
+    FORWARD(job_attention_arrange(job, settings));
     FORWARD(job_take_out_element(job, settings, "q", &out));
     const clattn_tensor q = job_view(job, "q"), v = job_view(job, "v");
     const int64_t dims[4] = {q.dims[0], q.dims[1], q.dims[2], v.dims[3]};
@@ -81,8 +90,8 @@ static int arrange_decode(struct job *job, struct settings *settings) {
     return EXIT_OK;
 }
 
-static void bind(struct job *job) {
-    clattn_attention_op *op = &job->op.attention;
+void job_attention_bind(struct job *job) {
+    clattn_attention_op *op = job_attention_op(job);
     op->q = job_view(job, "q");
     op->k = job_view(job, "k");
     op->v = job_view(job, "v");
@@ -105,7 +114,7 @@ static clattn_status call(clattn_context *context, const clattn_op *op, const cl
 }
 
 static struct job_rows rows(const struct job *job) {
-    const clattn_attention_op *op = &job->op.attention;
+    const clattn_attention_op *op = job_attention_op(job);
     const int64_t columns = job_attention_columns(job);
     return (struct job_rows){.count = op->q.dims[0] * op->q.dims[1] * op->q.dims[2],
                              .inner = 1,
@@ -119,13 +128,13 @@ static bool reference(const struct job *job, struct job_cache *cache, int64_t ro
 }
 
 static double flops(const struct job *job) {
-    const clattn_attention_op *op = &job->op.attention;
+    const clattn_attention_op *op = job_attention_op(job);
     return 2.0 * (double)(op->q.dims[3] + op->v.dims[3]) * job_attention_pairs(job);
 }
 
 /* Keys and values that some query sees, once; other tensors whole. */
 static double decode_bytes(const struct job *job) {
-    const clattn_attention_op *op = &job->op.attention;
+    const clattn_attention_op *op = job_attention_op(job);
     const double pairs = job_attention_pairs(job), rows = (double)op->k.dims[0] * (double)op->k.dims[2];
     const double queries = (double)op->q.dims[1] * (double)(op->q.dims[2] > 0 ? op->q.dims[2] : 1);
     double bytes = 0, cache = 0;
@@ -157,7 +166,7 @@ static void add(struct text *text, const char *format, ...) {
 
 /* " mask", or " mask=1,1,n,n" where dims are repeated. */
 static void add_plane(struct text *text, const struct job *job, const char *name, const clattn_tensor *plane) {
-    const clattn_tensor *q = &job->op.attention.q;
+    const clattn_tensor *q = &job_attention_op(job)->q;
     const int64_t full[4] = {job_attention_sequences(job), q->dims[1], q->dims[2], job_attention_columns(job)};
     bool repeats = false;
     if (plane->rank != 4)
@@ -172,7 +181,7 @@ static void add_plane(struct text *text, const struct job *job, const char *name
 }
 
 static void add_sequences(struct text *text, const struct job *job) {
-    const clattn_attention_op *op = &job->op.attention;
+    const clattn_attention_op *op = job_attention_op(job);
     const bool q = op->q_offsets.rank > 0, k = op->k_offsets.rank > 0;
     if (q || k)
         add(text, " ragged%s=%lld",
@@ -207,9 +216,9 @@ static void add_codes(struct text *text, const struct job *job, const char *name
         add(text, ":zeros");
 }
 
-static void describe(const struct job *job, char *to, size_t size) {
+void job_attention_describe(const struct job *job, char *to, size_t size) {
     static const char *const causal[] = {"", " bottom_right", " top_left"};
-    const clattn_attention_op *op = &job->op.attention;
+    const clattn_attention_op *op = job_attention_op(job);
     struct text text = {to, size, 0};
     add(&text, "%lld,%lld,%lld,%lld,%lld,%lld", (long long)op->q.dims[0], (long long)op->q.dims[1],
         (long long)op->k.dims[1], (long long)op->q.dims[2], (long long)job_attention_columns(job),
@@ -236,13 +245,13 @@ const struct job_kind job_attention = {.name = "attention",
                                        .generate = job_attention_generate,
                                        .arrange = arrange,
                                        .hide = job_attention_hide,
-                                       .bind = bind,
+                                       .bind = job_attention_bind,
                                        .call = call,
                                        .rows = rows,
                                        .reference = reference,
                                        .original = job_attention_original,
                                        .flops = flops,
-                                       .describe = describe};
+                                       .describe = job_attention_describe};
 
 /* The same operation by the variants for few queries, which are bound by memory. */
 const struct job_kind job_attention_decode = {.name = "attention_decode",
@@ -253,11 +262,11 @@ const struct job_kind job_attention_decode = {.name = "attention_decode",
                                               .generate = job_attention_generate,
                                               .arrange = arrange_decode,
                                               .hide = job_attention_hide,
-                                              .bind = bind,
+                                              .bind = job_attention_bind,
                                               .call = call,
                                               .rows = rows,
                                               .reference = reference,
                                               .original = job_attention_original,
                                               .flops = flops,
                                               .bytes = decode_bytes,
-                                              .describe = describe};
+                                              .describe = job_attention_describe};

@@ -6,6 +6,16 @@
 
 #include <reference.h>
 
+/* ---- the operation (job_attention.c) ----------------------------------------------------------------------------- */
+
+/* The forward call that a job is, or whose gradients it is about. */
+clattn_attention_op *job_attention_op(const struct job *job);
+
+/* Settings and inputs, without the outputs. */
+int job_attention_arrange(struct job *job, struct settings *settings);
+void job_attention_bind(struct job *job);
+void job_attention_describe(const struct job *job, char *text, size_t size);
+
 /* ---- inputs (job_attention_inputs.c) ----------------------------------------------------------------------------- */
 
 /* Brings the optional inputs into the types that the library takes, and refuses what it cannot take: unknown names,
@@ -38,10 +48,20 @@ int job_attention_generate(struct job *job, const struct job_shape *shape, struc
 
 /* ---- rows (job_attention_rows.c) --------------------------------------------------------------------------------- */
 
+/* Slots of the cache that rows need; gradients take those behind them. */
+enum { SLOT_Q, SLOT_K, SLOT_V, SLOT_MASK, SLOT_BIAS, SLOT_SMALL, SLOT_GRADIENTS = SLOT_SMALL + 7 };
+
+/* The problem without its mask and bias. False where memory is short, as in what follows. */
+bool job_attention_problem(const struct job *job, struct job_cache *cache, struct reference_attention *problem);
+
 /* Where a row belongs, and the problem with all values that it needs; mask and bias hold that row alone. False where
  * memory is short. Valid until the cache is used again. */
 bool job_attention_locate(const struct job *job, struct job_cache *cache, int64_t row,
                           struct reference_attention *problem, struct reference_row *at);
+
+/* The keys ("k") or values ("v") that the row's sequence has for its head, one behind the other. */
+const double *job_attention_gather(const struct job *job, struct job_cache *cache, const char *name,
+                                   const struct reference_attention *problem, const struct reference_row *at);
 
 /* Row `row` of o and lse as by reference(), and its probabilities [columns]. */
 bool job_attention_row(const struct job *job, struct job_cache *cache, int64_t row, double *want, double *plain,

@@ -120,13 +120,13 @@ static int take_codes(struct job *job, struct settings *settings, const char *na
 }
 
 int job_attention_take_codes(struct job *job, struct settings *settings) {
-    clattn_attention_op *op = &job->op.attention;
+    clattn_attention_op *op = job_attention_op(job);
     FORWARD(take_codes(job, settings, "k", &op->k_quantization));
     return take_codes(job, settings, "v", &op->v_quantization);
 }
 
 void job_attention_bind_codes(struct job *job) {
-    clattn_attention_op *op = &job->op.attention;
+    clattn_attention_op *op = job_attention_op(job);
     op->k_quantization.scales = job_view(job, "k_scales");
     op->k_quantization.zeros = job_view(job, "k_zeros");
     op->v_quantization.scales = job_view(job, "v_scales");
@@ -150,7 +150,7 @@ struct row {
 
 static struct row row_of(const struct job *job, const struct job_tensor *tensor, int64_t index) {
     const clattn_tensor *view = &tensor->view;
-    const clattn_attention_op *op = &job->op.attention;
+    const clattn_attention_op *op = job_attention_op(job);
     const bool is_k = tensor->name[0] == 'k';
     struct row row = {.tensor = tensor,
                       .scales = job_find(job, is_k ? "k_scales" : "v_scales"),
@@ -177,7 +177,7 @@ void job_attention_row_values(const struct job *job, const struct job_tensor *te
         const int code = dtype == CLATTN_I4 ? byte >> place.shift & 15 : byte;
         const double zero = row.zeros ? job_value(row.zeros, &row.zeros->host, number) : dtype == CLATTN_I4 ? 8 : 0;
         values[c] = reference_dequantize(dtype, code, job_value(row.scales, &row.scales->host, number), zero,
-                                         job->op.attention.q.dtype);
+                                         job_attention_op(job)->q.dtype);
     }
 }
 

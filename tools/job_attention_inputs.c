@@ -7,8 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char names[] = "q k v mask bias alibi sinks q_lengths k_lengths q_offsets k_offsets page_table "
-                            "k_scales k_zeros v_scales v_zeros"; /* all there are */
+static const char gradient_names[] =
+    "q k v o lse dout dlse mask bias alibi sinks q_lengths k_lengths q_offsets k_offsets";
+static const char forward_names[] = "q k v mask bias alibi sinks q_lengths k_lengths q_offsets k_offsets page_table "
+                                    "k_scales k_zeros v_scales v_zeros"; /* all there are */
 
 int64_t job_attention_sequences(const struct job *job) {
     const struct job_tensor *offsets = job_find(job, "q_offsets");
@@ -24,13 +26,14 @@ int64_t job_attention_columns(const struct job *job) {
 /* ---- names and types --------------------------------------------------------------------------------------------- */
 
 static int refuse_unknown(const struct job *job) {
+    const char *const names = job->kind->op == CLATTN_OP_ATTENTION_BACKWARD ? gradient_names : forward_names;
     for (size_t i = 0; i < job->count; i++) {
         const char *name = job->tensors[i].name, *at = names;
         const size_t length = strlen(name);
         while (at && (strncmp(at, name, length) != 0 || (at[length] != ' ' && at[length])))
             at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL;
         if (!at)
-            return complain(EXIT_USAGE, "attention has no input '%s'; there are: %s", name, names);
+            return complain(EXIT_USAGE, "%s has no input '%s'; there are: %s", job->kind->name, name, names);
     }
     return EXIT_OK;
 }
@@ -140,7 +143,7 @@ static int check_pages(const struct job *job) {
     if (!table)
         return EXIT_OK;
     const clattn_tensor k = job_view(job, "k");
-    const int64_t sequences = table->view.dims[0], width = table->view.dims[1], most = job->op.attention.max_k;
+    const int64_t sequences = table->view.dims[0], width = table->view.dims[1], most = job_attention_op(job)->max_k;
     for (int64_t b = 0; b < sequences; b++) {
         int64_t keys = width * k.dims[2];
         if (lengths && b < (int64_t)lengths->host.count)

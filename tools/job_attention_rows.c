@@ -6,12 +6,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { SLOT_Q, SLOT_K, SLOT_V, SLOT_MASK, SLOT_BIAS, SLOT_SMALL };
-
 /* ---- one row ----------------------------------------------------------------------------------------------------- */
 
-/* Whole small tensors. */
-static bool take_small(const struct job *job, struct job_cache *cache, struct reference_attention *problem) {
+bool job_attention_problem(const struct job *job, struct job_cache *cache, struct reference_attention *problem) {
     const struct {
         const char *name;
         const double **values;
@@ -19,7 +16,7 @@ static bool take_small(const struct job *job, struct job_cache *cache, struct re
                  {"q_lengths", &problem->q_lengths},  {"k_lengths", &problem->k_lengths},
                  {"q_offsets", &problem->q_offsets},  {"k_offsets", &problem->k_offsets},
                  {"page_table", &problem->page_table}};
-    *problem = reference_attention_of(&job->op.attention);
+    *problem = reference_attention_of(job_attention_op(job));
     for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
         const struct job_tensor *tensor = job_find(job, small[i].name);
         if (!tensor)
@@ -53,7 +50,7 @@ static bool take_plane(const struct job *job, struct job_cache *cache, const cha
 
 bool job_attention_locate(const struct job *job, struct job_cache *cache, int64_t row,
                           struct reference_attention *problem, struct reference_row *at) {
-    if (!take_small(job, cache, problem))
+    if (!job_attention_problem(job, cache, problem))
         return false;
     *at = reference_attention_locate(problem, row);
     if (at->sequence < 0 || at->query >= at->queries)
@@ -62,9 +59,10 @@ bool job_attention_locate(const struct job *job, struct job_cache *cache, int64_
            take_plane(job, cache, "bias", SLOT_BIAS, at, &problem->bias);
 }
 
-/* The row's keys or values, one behind the other. Kept until another sequence or head is asked for. */
-static const double *gather(const struct job *job, struct job_cache *cache, const char *name, size_t slot,
-                            const struct reference_attention *problem, const struct reference_row *at) {
+/* Kept until another sequence or head is asked for. */
+const double *job_attention_gather(const struct job *job, struct job_cache *cache, const char *name,
+                                   const struct reference_attention *problem, const struct reference_row *at) {
+    const size_t slot = name[0] == 'k' ? SLOT_K : SLOT_V;
     const struct job_tensor *tensor = job_find(job, name);
     const int64_t width = tensor->view.dims[3], group = problem->heads / problem->kv_heads;
     bool fresh;
@@ -90,7 +88,7 @@ static void expect_untouched(int64_t count, double *want, double *plain) {
 
 bool job_attention_row(const struct job *job, struct job_cache *cache, int64_t row, double *want, double *plain,
                        double *want_p, double *plain_p) {
-    const clattn_attention_op *op = &job->op.attention;
+    const clattn_attention_op *op = job_attention_op(job);
     const int64_t d = op->q.dims[3], dv = op->v.dims[3];
     struct reference_attention p;
     struct reference_row at;
@@ -101,7 +99,8 @@ bool job_attention_row(const struct job *job, struct job_cache *cache, int64_t r
         return true;
     }
     const double *query = job_slice(cache, SLOT_Q, job_find(job, "q"), row * d, d);
-    const double *keys = gather(job, cache, "k", SLOT_K, &p, &at), *values = gather(job, cache, "v", SLOT_V, &p, &at);
+    const double *keys = job_attention_gather(job, cache, "k", &p, &at),
+                 *values = job_attention_gather(job, cache, "v", &p, &at);
     if (!query || !keys || !values)
         return false;
     reference_attention_row_at(&p, &at, query, keys, values, want, want + dv, want_p);
@@ -125,7 +124,7 @@ double job_attention_pairs(const struct job *job) {
     struct reference_attention p;
     struct job_cache cache = {.slots = {{.values = NULL}}};
     double pairs = 0;
-    const bool known = take_small(job, &cache, &p);
+    const bool known = job_attention_problem(job, &cache, &p);
     const clattn_tensor mask = job_view(job, "mask");
     const bool alike = mask.rank == 0 || mask.dims[1] == 1;
     for (int64_t row = 0, rows = known ? reference_attention_rows(&p) : 0; row < rows; row++) {
@@ -204,7 +203,7 @@ static bool note_all(const struct job *job, int64_t rows, struct seen *seen) {
 }
 
 int job_attention_hide(struct job *job) {
-    const clattn_attention_op *op = &job->op.attention;
+    const clattn_attention_op *op = job_attention_op(job);
     const struct job_tensor *bias = job_find(job, "bias");
     const int64_t rows = op->q.dims[0] * op->q.dims[1] * op->q.dims[2];
     const int64_t keys = op->k.dims[0] * op->k.dims[1] * op->k.dims[2];
@@ -218,6 +217,8 @@ int job_attention_hide(struct job *job) {
         spoil_keys(job, job_find(job, "k"), seen.keys);
         spoil_keys(job, job_find(job, "v"), seen.keys);
         spoil(job_find(job, "bias"), seen.biases, 1);
+        spoil(job_find(job, "dout"), seen.queries, op->v.dims[3]);
+        spoil(job_find(job, "dlse"), seen.queries, 1);
     }
     free(seen.queries);
     free(seen.keys);

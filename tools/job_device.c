@@ -65,6 +65,8 @@ int job_upload(struct job *job, const struct machine *machine) {
         FORWARD(code);
     }
     job->kind->bind(job);
+    if (job->incomplete)
+        FORWARD(job->kind->complete(job, machine));
     choose_variant(job, machine);
     return EXIT_OK;
 }

@@ -24,6 +24,8 @@ static const char help[] =
     "                   k_nibbles=pairs|halves; v_ likewise; scales of f8 are one a head\n"
     "  attention_decode as attention, by the variants for few queries; splits= (of the keys; default: the library's\n"
     "                   number) page_size= (of page_table, checked against k)\n"
+    "  attention_backward   in q k v o lse dout (dlse) and attention's others but pages and codes, its settings;\n"
+    "                   out dq dk dv (dbias dsinks)\n"
     "  attention_merge  in o0 lse0 o1 lse1 ..., out o lse; layout=\n"
     "  softmax, log_softmax, logsumexp   in x (mask bias), out y; axis= empty_rows=nan|zero scale=\n"
     "  softmax_state    in x, out m l; axis=\n"
@@ -73,14 +75,14 @@ static int take_dtype(struct arguments *arguments, bool *convert, enum element *
 
 /* Statistics, slopes and sinks stay in fp32 whatever the dtype, and a bias that has a dtype of its own. */
 static bool stays(struct job *job, const char *name, struct settings *settings) {
-    if (job->kind->op == CLATTN_OP_ATTENTION && strcmp(name, "bias") == 0)
+    if ((job->kind->op == CLATTN_OP_ATTENTION || job->kind == &job_attention_backward) && strcmp(name, "bias") == 0)
         return settings_text(settings, "bias_dtype") != NULL;
     if (job->kind->op == CLATTN_OP_ATTENTION && (strstr(name, "_scales") || strstr(name, "_zeros")))
         return true;
     if (job->kind == &job_adamw || job->kind == &job_sgd)
         return strcmp(name, "grad") != 0;
-    return strncmp(name, "lse", 3) == 0 || name[0] == 'm' || name[0] == 'l' || strcmp(name, "alibi") == 0 ||
-           strcmp(name, "sinks") == 0;
+    return strncmp(name, "lse", 3) == 0 || strcmp(name, "dlse") == 0 || name[0] == 'm' || name[0] == 'l' ||
+           strcmp(name, "alibi") == 0 || strcmp(name, "sinks") == 0;
 }
 
 static int load_input(struct job *job, const struct file_argument *file, struct settings *settings, bool convert,
