@@ -28,8 +28,12 @@
 #ifndef GROUP
 #define GROUP 1 /* work-items of a work-group */
 #endif
+#ifndef KEEPS
+#define KEEPS 0 /* 1: rows whose last lse is UNWRITTEN are left as they are */
+#endif
 /* HALF_TYPE, where defined: the device has the type half. */
 
+#define UNWRITTEN 0x7fa00000u /* ATTENTION_UNWRITTEN of src/attention.h */
 #define PARTIAL 0
 #define RANK 3
 #include "merge.clh"
@@ -45,13 +49,14 @@ attention_merge(global byte_t *o, global float *lse, global const byte_t *o0, gl
     global const float *const lse_in[8] = {lse0, lse1, lse2, lse3, lse4, lse5, lse6, lse7};
     const long row = (long)get_group_id(0) * (GROUP / LANES) + (long)(get_local_id(0) / LANES);
     const uint lane = (uint)get_local_id(0) % LANES;
-    const uint columns = row < layout.rows ? (uint)layout.columns : 0;
+    bool writes = row < layout.rows;
     float weight[8];
     long start[8];
     float max = -INFINITY, sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
         weight[i] = row < layout.rows ? lse_in[i][merge_at(&layout, &layout.second_in[i], row)] : -INFINITY;
+        writes = writes && !(KEEPS && i == COUNT - 1 && as_uint(weight[i]) == UNWRITTEN);
         weight[i] = weight[i] == INFINITY ? -INFINITY : weight[i];
         start[i] = merge_at(&layout, &layout.first_in[i], row);
         max = fmax(max, weight[i]);
@@ -62,6 +67,7 @@ attention_merge(global byte_t *o, global float *lse, global const byte_t *o0, gl
         sum += weight[i];
     }
     const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
+    const uint columns = writes ? (uint)layout.columns : 0;
     const long to = merge_at(&layout, &layout.first, row);
     barrier(CLK_GLOBAL_MEM_FENCE);
     for (uint index = lane * VECTOR; index < columns; index += LANES * VECTOR) {
@@ -74,6 +80,6 @@ attention_merge(global byte_t *o, global float *lse, global const byte_t *o0, gl
         }
         packet_store(o, to, index, columns, 1, total * inverse, OUT_DTYPE);
     }
-    if (lse != 0 && lane == 0 && row < layout.rows)
+    if (lse != 0 && lane == 0 && writes)
         lse[merge_at(&layout, &layout.second, row)] = sum == 0.0f ? -INFINITY : max + log(sum);
 }

@@ -13,8 +13,6 @@
 
 #define MAX_HEAD_DIM 576
 #define MAX_VALUE_DIM 512
-/* Kernels count queries and keys in 32 bits, with room for one block beyond the last. */
-#define MAX_LENGTH (INT64_C(2147483647) - 65536)
 #define ROW_ALIGN 16
 
 enum { BATCH, HEAD, ROW, COLUMN };
@@ -99,14 +97,15 @@ static clattn_status check_limits(const clattn_attention_op *op) {
               MAX_HEAD_DIM);
     RETURN_IF(value_dim > MAX_VALUE_DIM, CLATTN_UNSUPPORTED, "v: head dim %" PRId64 " is above %d", value_dim,
               MAX_VALUE_DIM);
-    RETURN_IF(op->q.dims[ROW] > MAX_LENGTH, CLATTN_UNSUPPORTED, "q: length %" PRId64 " is above %" PRId64,
-              op->q.dims[ROW], MAX_LENGTH);
-    RETURN_IF(op->k.dims[ROW] > MAX_LENGTH, CLATTN_UNSUPPORTED, "k: length %" PRId64 " is above %" PRId64,
-              op->k.dims[ROW], MAX_LENGTH);
-    RETURN_IF(attention_longest_k(op) > MAX_LENGTH, CLATTN_UNSUPPORTED,
-              "page_table: %" PRId64 " keys in a sequence are more than %" PRId64, attention_longest_k(op), MAX_LENGTH);
-    RETURN_IF(attention_query_sequences(op) > MAX_LENGTH, CLATTN_UNSUPPORTED,
-              "q: %" PRId64 " sequences are more than %" PRId64, attention_query_sequences(op), MAX_LENGTH);
+    RETURN_IF(op->q.dims[ROW] > ATTENTION_MAX_LENGTH, CLATTN_UNSUPPORTED, "q: length %" PRId64 " is above %" PRId64,
+              op->q.dims[ROW], ATTENTION_MAX_LENGTH);
+    RETURN_IF(op->k.dims[ROW] > ATTENTION_MAX_LENGTH, CLATTN_UNSUPPORTED, "k: length %" PRId64 " is above %" PRId64,
+              op->k.dims[ROW], ATTENTION_MAX_LENGTH);
+    RETURN_IF(attention_longest_k(op) > ATTENTION_MAX_LENGTH, CLATTN_UNSUPPORTED,
+              "page_table: %" PRId64 " keys in a sequence are more than %" PRId64, attention_longest_k(op),
+              ATTENTION_MAX_LENGTH);
+    RETURN_IF(attention_query_sequences(op) > ATTENTION_MAX_LENGTH, CLATTN_UNSUPPORTED,
+              "q: %" PRId64 " sequences are more than %" PRId64, attention_query_sequences(op), ATTENTION_MAX_LENGTH);
     return CLATTN_SUCCESS;
 }
 

@@ -7,6 +7,9 @@
 #include "check.h"
 #include "choice.h"
 
+/* Kernels count queries and keys in 32 bits, with room for one block beyond the last. */
+#define ATTENTION_MAX_LENGTH (INT64_C(2147483647) - 65536)
+
 /* The causal limit as one number: query i sees keys up to i + diagonal. Clamped, so that sums with it cannot overflow.
  */
 int64_t attention_diagonal(const clattn_attention_op *op);
@@ -16,6 +19,10 @@ float attention_scale(const clattn_attention_op *op);
 clattn_status attention_check(clattn_context *context, const clattn_attention_op *op, enum check_access results);
 /* What the choice depends on, of a checked struct. */
 void attention_describe(const clattn_attention_op *op, struct problem *problem);
+/* The same of a checked merge. Where another operation has added MODIFIER_SEQUENCES to the problem, rows whose lse in the
+ * last operand has the bits of ATTENTION_UNWRITTEN are not written: a signalling NaN, which no arithmetic gives. */
+#define ATTENTION_UNWRITTEN 0x7fa00000
+void attention_merge_describe(const clattn_attention_merge_op *op, struct problem *problem);
 /* "<start>_f16_d128_causal__fma_64x64" */
 void attention_name(const char *start, const struct problem *problem, enum backend backend, int rows, int columns,
                     char *name, size_t size);

@@ -1,5 +1,6 @@
 /* The merge of partial attention results. Where it takes several launches, the result so far is fp32 in the workspace,
  * and the last launch writes the outputs. */
+#include "attention.h"
 #include "merge.h"
 #include "operation.h"
 #include "status.h"
@@ -64,16 +65,7 @@ static bool all_aligned(const clattn_attention_merge_op *op) {
     return aligned;
 }
 
-static clattn_status check(clattn_context *context, const clattn_op *head, struct problem *problem, bool *empty) {
-    const clattn_attention_merge_op *op = (const clattn_attention_merge_op *)head;
-    const struct merge_arguments arguments = {.first = "o",
-                                              .second = "lse",
-                                              .result = {&op->o, &op->lse},
-                                              .count = op->count,
-                                              .first_in = op->o_in,
-                                              .second_in = op->lse_in,
-                                              .check_pair = check_pair};
-    FORWARD(merge_check(context, &arguments));
+void attention_merge_describe(const clattn_attention_merge_op *op, struct problem *problem) {
     problem->op = CLATTN_OP_ATTENTION_MERGE;
     problem->dtype = op->count > 0 ? op->o_in[0].dtype : op->o.dtype;
     problem->out_dtype = op->o.dtype;
@@ -85,6 +77,19 @@ static clattn_status check(clattn_context *context, const clattn_op *head, struc
     problem->columns = op->count;
     problem->aligned = all_aligned(op);
     problem->writes_lse = tensor_is_present(&op->lse);
+}
+
+static clattn_status check(clattn_context *context, const clattn_op *head, struct problem *problem, bool *empty) {
+    const clattn_attention_merge_op *op = (const clattn_attention_merge_op *)head;
+    const struct merge_arguments arguments = {.first = "o",
+                                              .second = "lse",
+                                              .result = {&op->o, &op->lse},
+                                              .count = op->count,
+                                              .first_in = op->o_in,
+                                              .second_in = op->lse_in,
+                                              .check_pair = check_pair};
+    FORWARD(merge_check(context, &arguments));
+    attention_merge_describe(op, problem);
     *empty = problem->rows == 0 || (problem->value_dim == 0 && !problem->writes_lse);
     return CLATTN_SUCCESS;
 }
@@ -98,7 +103,8 @@ static struct merge_kind kind_of(const struct problem *problem, const struct dev
                               .vector = problem->aligned && problem->value_dim % 4 == 0 ? 4 : 1,
                               .lanes = 1,
                               .group = merge_group(facts, cpu ? 16 : 128),
-                              .half_type = (facts->caps & CAP_BIT(CAP_HALF_TYPE)) != 0};
+                              .half_type = (facts->caps & CAP_BIT(CAP_HALF_TYPE)) != 0,
+                              .keeps = (problem->modifiers & MODIFIER_SEQUENCES) != 0};
     while (!cpu && kind.lanes < 32 && kind.lanes < problem->value_dim / kind.vector && kind.lanes < kind.group)
         kind.lanes *= 2;
     return kind;
@@ -108,10 +114,10 @@ static struct merge_kind kind_of(const struct problem *problem, const struct dev
 static void write_options(const struct merge_kind *kind, const struct merge_step *step, char *text, size_t size) {
     snprintf(
         text, size,
-        "-DCOUNT=%d -DIN_DTYPE=%d -DFIRST_DTYPE=%d -DOUT_DTYPE=%d -DVECTOR=%d -DALIGNED=%d -DLANES=%d -DGROUP=%d%s",
+        "-DCOUNT=%d -DIN_DTYPE=%d -DFIRST_DTYPE=%d -DOUT_DTYPE=%d -DVECTOR=%d -DALIGNED=%d -DLANES=%d -DGROUP=%d%s%s",
         step->operands, (int)kind->in_dtype, (int)(step->begins ? kind->in_dtype : CLATTN_F32),
         (int)(step->ends ? kind->out_dtype : CLATTN_F32), (int)kind->vector, kind->vector > 1, (int)kind->lanes,
-        (int)kind->group, kind->half_type ? " -DHALF_TYPE" : "");
+        (int)kind->group, kind->half_type ? " -DHALF_TYPE" : "", kind->keeps ? " -DKEEPS=1" : "");
 }
 
 /* A merge with the tensors that it needs beside the caller's: the result so far, dense, in the workspace. */

@@ -24,6 +24,7 @@ struct merge_kind {
     int32_t in_dtype, out_dtype;  /* of the operands' first, of the result's first */
     int32_t vector, lanes, group; /* elements at a time; work-items of a row, of a work-group */
     int32_t half_type;            /* the device has the type half */
+    int32_t keeps;                /* rows may be left as they are (ATTENTION_UNWRITTEN) */
 };
 
 struct merge {

@@ -45,6 +45,8 @@ const struct operation *operation_of(clattn_op_kind kind) {
         return &operation_adamw;
     case CLATTN_OP_SGD:
         return &operation_sgd;
+    case CLATTN_OP_ATTENTION_CASCADE:
+        return &operation_attention_cascade;
     default:
         return NULL;
     }

@@ -34,7 +34,7 @@ struct operation {
 extern const struct operation operation_attention, operation_attention_backward, operation_attention_merge,
     operation_softmax, operation_softmax_merge, operation_gemm, operation_norm, operation_norm_backward,
     operation_softmax_backward, operation_softmax_topk, operation_rope_append, operation_cast, operation_unscale,
-    operation_loss_scale, operation_adamw, operation_sgd;
+    operation_loss_scale, operation_adamw, operation_sgd, operation_attention_cascade;
 
 const struct operation *operation_of(clattn_op_kind kind); /* NULL where unknown */
 

@@ -277,6 +277,8 @@ const char *variant_op_name(clattn_op_kind op) {
         return "adamw";
     case CLATTN_OP_SGD:
         return "sgd";
+    case CLATTN_OP_ATTENTION_CASCADE:
+        return "attention_cascade";
     }
     return "unknown";
 }

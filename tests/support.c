@@ -165,6 +165,8 @@ clattn_status test_dispatch(clattn_context *context, const clattn_op *op, const 
         return clattn_sgd(context, (const clattn_sgd_op *)op, launch);
     case CLATTN_OP_GEMM:
         return clattn_gemm(context, (const clattn_gemm_op *)op, launch);
+    case CLATTN_OP_ATTENTION_CASCADE:
+        return clattn_attention_cascade(context, (const clattn_attention_cascade_op *)op, launch);
     }
     fail_msg("no call for operation kind %d", (int)op->kind);
     return CLATTN_INTERNAL_ERROR;

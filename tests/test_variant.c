@@ -11,21 +11,14 @@
 
 #include <cmocka.h>
 
-static const clattn_op_kind kinds[] = {CLATTN_OP_ATTENTION,
-                                       CLATTN_OP_ATTENTION_MERGE,
-                                       CLATTN_OP_SOFTMAX,
-                                       CLATTN_OP_SOFTMAX_MERGE,
-                                       CLATTN_OP_GEMM,
-                                       CLATTN_OP_NORM,
-                                       CLATTN_OP_NORM_BACKWARD,
-                                       CLATTN_OP_SOFTMAX_BACKWARD,
-                                       CLATTN_OP_SOFTMAX_TOPK,
-                                       CLATTN_OP_ROPE_APPEND,
-                                       CLATTN_OP_CAST,
-                                       CLATTN_OP_UNSCALE,
-                                       CLATTN_OP_LOSS_SCALE,
-                                       CLATTN_OP_ADAMW,
-                                       CLATTN_OP_SGD};
+static const clattn_op_kind kinds[] = {CLATTN_OP_ATTENTION,     CLATTN_OP_ATTENTION_MERGE,
+                                       CLATTN_OP_SOFTMAX,       CLATTN_OP_SOFTMAX_MERGE,
+                                       CLATTN_OP_GEMM,          CLATTN_OP_NORM,
+                                       CLATTN_OP_NORM_BACKWARD, CLATTN_OP_SOFTMAX_BACKWARD,
+                                       CLATTN_OP_SOFTMAX_TOPK,  CLATTN_OP_ROPE_APPEND,
+                                       CLATTN_OP_CAST,          CLATTN_OP_UNSCALE,
+                                       CLATTN_OP_LOSS_SCALE,    CLATTN_OP_ADAMW,
+                                       CLATTN_OP_SGD,           CLATTN_OP_ATTENTION_CASCADE};
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
 static struct device_facts facts_with(uint64_t caps) {

@@ -181,7 +181,8 @@ typedef enum clattn_op_kind {
     CLATTN_OP_UNSCALE = 17,
     CLATTN_OP_LOSS_SCALE = 18,
     CLATTN_OP_ADAMW = 19,
-    CLATTN_OP_SGD = 20
+    CLATTN_OP_SGD = 20,
+    CLATTN_OP_ATTENTION_CASCADE = 21 /* clattn/kv_cache.h */
 } clattn_op_kind;
 
 /* The common head of all operation structs; set by their initialisers. */

@@ -75,6 +75,30 @@ CLATTN_API void clattn_rope_append_init(clattn_rope_append_op *op);
 CLATTN_API clattn_status clattn_rope_append(clattn_context *context, const clattn_rope_append_op *op,
                                             const clattn_launch *launch);
 
+/* ---- attention over a shared prefix ------------------------------------------------------------------------------ */
+
+/* Attention of sequences whose keys begin alike (a system prompt): over the keys of the prefix, which are there once, and
+ * then those of each sequence. The prefix is gone through for the queries of all sequences together, the rest by itself,
+ * both in fp32 into the workspace, and the two results are merged.
+ *
+ *   prefix_k [1,Hkv,Np,D]  prefix_v [1,Hkv,Np,Dv], of q's dtype, innermost stride 1; not in suffix.o or suffix.lse
+ *
+ * suffix is a call of attention with everything that it may have but window, mask, bias and alibi: q, o and lse are those
+ * of the whole, and its lengths, offsets, pages and causal limit are of the sequence's own keys alone. Every query row
+ * sees the whole prefix, but those from q_lengths or max_q on, which give o = 0, lse = -inf. scale and softcap hold for
+ * all keys; a sink is counted once. The queries share their reads of the prefix where q has batch strides of Nq rows
+ * (Nq = 1 has), or q_offsets; not with q_lengths, or a max_q below Nq. Errors name members of suffix as attention
+ * does. */
+typedef struct clattn_attention_cascade_op {
+    clattn_op head;
+    clattn_tensor prefix_k, prefix_v;
+    clattn_attention_op suffix;
+} clattn_attention_cascade_op;
+
+CLATTN_API void clattn_attention_cascade_init(clattn_attention_cascade_op *op);
+CLATTN_API clattn_status clattn_attention_cascade(clattn_context *context, const clattn_attention_cascade_op *op,
+                                                  const clattn_launch *launch);
+
 /* ---- pages ------------------------------------------------------------------------------------------------------- */
 
 /* Which pages of a cache belong to which sequence: an account in host memory that touches no cache itself. A runtime may
