@@ -170,7 +170,8 @@ static void the_pipeline_takes_every_modifier(void **state) {
     assert_null(variant_refusal(pipeline, &facts, &problem));
     problem.page_size = 4; /* a copy must not start within 8 rows */
     assert_non_null(strstr(variant_refusal(pipeline, &facts, &problem), "8 keys"));
-    problem.page_size = 0, problem.positive_scale = false, problem.modifiers = MODIFIER_SOFTCAP;
+    problem.page_size = 0, problem.k_rows = problem.nk;
+    problem.positive_scale = false, problem.modifiers = MODIFIER_SOFTCAP;
     assert_null(variant_refusal(pipeline, &facts, &problem));
     problem.modifiers = MODIFIER_MASK;
     assert_non_null(strstr(variant_refusal(pipeline, &facts, &problem), "positive"));
