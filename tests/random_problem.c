@@ -30,6 +30,11 @@ static double normal(void) {
     return reference_normal((uint64_t)pick(0, INT64_C(1) << 40), random_state);
 }
 
+static int64_t random_group(void) {
+    static const int64_t groups[] = {1, 1, 2, 3, 7};
+    return groups[pick(0, 4)];
+}
+
 struct random_program random_program(uint64_t seed, uint64_t number) {
     static const int64_t dims[][2] = {{64, 64}, {64, 64}, {64, 64}, {40, 24}, {128, 64}, {33, 70}};
     struct random_program p = {.dtype = all_dtypes[number % 3]};
@@ -52,6 +57,7 @@ struct random_program random_program(uint64_t seed, uint64_t number) {
     p.aligned = chance(50) && p.head_dim % 8 == 0 && p.value_dim % 8 == 0;
     p.without_lse = chance(10);
     p.variant = (uint64_t)pick(0, 1000);
+    p.heads_per_kv = random_group();
     return p;
 }
 
@@ -190,9 +196,9 @@ static void draw_band(struct attention_case *c) {
 }
 
 static void draw_heads(struct attention_case *c, struct lists *lists, const struct random_program *program) {
-    static const int64_t groups[] = {1, 1, 2, 3, 7};
+    const int64_t group = random_group();
     c->kv_heads = pick(1, 3);
-    c->heads = c->kv_heads * groups[pick(0, 4)];
+    c->heads = c->kv_heads * (program->heads_per_kv > 0 ? program->heads_per_kv : group);
     for (int64_t h = 0; h < c->heads; h++) {
         lists->alibi[h] = (double)(float)(ldexp(1, (int)-pick(1, 8)) * (chance(10) ? -1 : 1));
         lists->sinks[h] = chance(10) ? EMPTY : (double)(float)(3 * normal());
