@@ -3,71 +3,17 @@
  * or a packet that is only converted. So that queries may be turned in place, nobody else reads what it writes. Of a
  * cache of codes in blocks a unit is a block. */
 
-/* Parameters. A dtype is a number of clattn_dtype, 0 where the tensor is absent. */
-#ifndef Q_DTYPE
-#define Q_DTYPE 1
-#endif
-#ifndef Q_OUT_DTYPE
-#define Q_OUT_DTYPE 1
-#endif
-#ifndef K_DTYPE
-#define K_DTYPE 1
-#endif
-#ifndef V_DTYPE
-#define V_DTYPE 1
-#endif
-#ifndef K_CACHE_DTYPE
-#define K_CACHE_DTYPE 1
-#endif
-#ifndef V_CACHE_DTYPE
-#define V_CACHE_DTYPE 1
-#endif
-#ifndef COS_DTYPE
-#define COS_DTYPE 0
-#endif
-#ifndef SIN_DTYPE
-#define SIN_DTYPE 0
-#endif
-#ifndef K_BLOCK
-#define K_BLOCK 0 /* elements of the cache that share a scale; 0: it is not in blocks */
-#endif
-#ifndef K_NIBBLES
-#define K_NIBBLES 0 /* as code_format_t of quantize.clh, like the next two */
-#endif
-#ifndef K_ZEROS
-#define K_ZEROS 0
-#endif
-#ifndef K_ALIGNMENT
-#define K_ALIGNMENT 1
-#endif
-#ifndef V_BLOCK
-#define V_BLOCK 0
-#endif
-#ifndef V_NIBBLES
-#define V_NIBBLES 0
-#endif
-#ifndef V_ZEROS
-#define V_ZEROS 0
-#endif
-#ifndef V_ALIGNMENT
-#define V_ALIGNMENT 1
-#endif
-#ifndef UNROLL
-#define UNROLL 0
-#endif
-#ifndef INTERLEAVED
-#define INTERLEAVED 0 /* 1: neighbours turn together; 0: an element and the one half of rotary_dim after it */
-#endif
-#ifndef VECTOR
-#define VECTOR 1 /* elements of a packet; divides rotary_dim / 2 */
-#endif
-#ifndef ALIGNED
-#define ALIGNED 0 /* 1: packets start at multiples of their size */
-#endif
-#ifndef GROUP
-#define GROUP 1 /* work-items of a work-group */
-#endif
-/* HALF_TYPE, where defined: the device has the type half. */
+/* Parameters, all given by src/rope_kv.c. A dtype is a number of clattn_dtype, 0 where the tensor is absent.
+ *
+ * Q_DTYPE, Q_OUT_DTYPE, K_DTYPE, V_DTYPE, K_CACHE_DTYPE, V_CACHE_DTYPE, COS_DTYPE, SIN_DTYPE
+ * K_BLOCK, V_BLOCK    elements of the cache that share a scale; 0: it is not in blocks
+ * K_NIBBLES, K_ZEROS, K_ALIGNMENT, and of V   as code_format_t of quantize.clh
+ * INTERLEAVED         1: neighbours turn together; 0: an element and the one half of rotary_dim after it
+ * VECTOR              elements of a packet; divides rotary_dim / 2
+ * ALIGNED             1: packets start at multiples of their size
+ * GROUP               work-items of a work-group
+ * UNROLL              of quantize.clh
+ * HALF_TYPE           where defined: the device has the type half */
 
 #define PARTIAL 1
 #include "packet.clh"

@@ -121,10 +121,8 @@ static clattn_status get_program(clattn_context *context, const struct kind *kin
         return CLATTN_SUCCESS;
     for (int i = 0; i < 8; i++)
         used += (size_t)snprintf(options + used, sizeof options - used, "-D%s_DTYPE=%d ", names[i], kind->dtypes[i]);
-    if (kind->k.block != 0)
-        used += (size_t)add_stored(options + used, sizeof options - used, "K", &kind->k);
-    if (kind->v.block != 0)
-        used += (size_t)add_stored(options + used, sizeof options - used, "V", &kind->v);
+    used += (size_t)add_stored(options + used, sizeof options - used, "K", &kind->k);
+    used += (size_t)add_stored(options + used, sizeof options - used, "V", &kind->v);
     snprintf(options + used, sizeof options - used,
              "-DINTERLEAVED=%d -DVECTOR=%d -DALIGNED=%d -DGROUP=%d -DUNROLL=%d%s", kind->interleaved, kind->vector,
              kind->aligned, kind->group, kind->unroll, kind->half_type ? " -DHALF_TYPE" : "");
