@@ -71,7 +71,7 @@ void attention_pipelined_blocks(const struct choice *choice, int *queries, int *
 /* Scores, softmax and values as three steps; scores lie in the workspace. Refuses what one of the steps could not run.
  */
 clattn_status attention_unfused_plan(clattn_context *context, const clattn_attention_op *op,
-                                     const struct problem *problem, bool run_selftest, const struct choice *choice);
+                                     const struct problem *problem, bool run_selftest, struct choice *choice);
 clattn_status attention_unfused_workspace(const clattn_attention_op *op, const struct problem *problem,
                                           const struct choice *choice, size_t *bytes);
 clattn_status attention_unfused_prepare(clattn_context *context, const clattn_attention_op *op,

@@ -318,8 +318,10 @@ static clattn_status plan(clattn_context *context, const clattn_op *op, const st
                           bool run_selftest, struct choice *choice) {
     struct cascade cascade;
     size_t bytes = 0;
-    (void)problem, (void)choice;
+    (void)problem;
     FORWARD(plan_cascade(context, (const clattn_attention_cascade_op *)op, &no_workspace, run_selftest, &cascade));
+    for (int i = 0; i < STEPS; i++)
+        choice->untested |= cascade.steps[i].choice.untested;
     return workspace_of(context, &cascade, &bytes);
 }
 

@@ -174,12 +174,14 @@ clattn_status attention_unfused_workspace(const clattn_attention_op *op, const s
 }
 
 clattn_status attention_unfused_plan(clattn_context *context, const clattn_attention_op *op,
-                                     const struct problem *problem, bool run_selftest, const struct choice *choice) {
+                                     const struct problem *problem, bool run_selftest, struct choice *choice) {
     struct steps steps;
     size_t bytes = 0;
     FORWARD(attention_unfused_workspace(op, problem, choice, &bytes));
     FORWARD(make_steps(op, problem, choice, &no_workspace, &steps));
-    return plan_products(context, run_selftest, &steps);
+    FORWARD(plan_products(context, run_selftest, &steps));
+    choice->untested |= steps.scores.step.choice.untested || steps.values.step.choice.untested;
+    return CLATTN_SUCCESS;
 }
 
 clattn_status attention_unfused_prepare(clattn_context *context, const clattn_attention_op *op,

@@ -34,12 +34,16 @@ clattn_status choice_find(clattn_op_kind op, const char *name, const struct vari
                       names);
 }
 
+static uint64_t relied_on(const struct variant *variant, const struct device_facts *facts) {
+    return (variant->needs | variant->uses) & facts->caps;
+}
+
 /* Runs the self-tests that the variant needs; false, with the facts as they then hold, where the variant cannot run. */
 static bool tests_hold(clattn_context *context, const struct variant *variant, const struct problem *problem,
                        struct device_facts *facts) {
     /* One at a time: each that fails is to be known, not the first alone. */
     for (int cap = 0; cap < CAP_COUNT; cap++) {
-        const uint64_t bit = (variant->needs | variant->uses) & CAP_BIT(cap) & facts->caps;
+        const uint64_t bit = relied_on(variant, facts) & CAP_BIT(cap);
         if (bit != 0 && !selftest_passes(context, bit))
             *facts = selftest_facts(context);
     }
@@ -113,6 +117,7 @@ clattn_status choice_make(clattn_context *context, const struct problem *problem
         FORWARD(take_named(context, problem, name, run_selftest, out));
     else
         FORWARD(take_first(context, problem, run_selftest, out));
+    out->untested = !run_selftest && selftest_is_due(context, relied_on(out->variant, &out->facts));
     const struct tuning_key key = {out->variant->name, problem->op, problem->dtype, tuning_size};
     out->source = tuning_find(context->tuning, &out->facts, &key, &out->parameters);
     return parameters != NULL ? override_parameters(context, problem->op, parameters, out) : CLATTN_SUCCESS;

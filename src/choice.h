@@ -11,11 +11,12 @@ struct choice {
     struct parameters parameters; /* tuning row, then the caller's overrides */
     enum tuning_source source;
     bool overridden; /* the caller gave parameters */
+    bool untested;   /* believed: a self-test of what it relies on, or of what a step of its plan does, has not run */
 };
 
 /* Walks the variants in order of preference (or takes launch->variant alone): a row that refuses is logged with its
  * reason; one whose capabilities fail their self-test falls to the next. launch may be NULL. run_selftest false: facts
- * are believed (clattn_supported, clattn_workspace_size). UNSUPPORTED with all reasons where nothing is left. */
+ * are believed; the choice is the same as with it unless it says `untested`. UNSUPPORTED with all reasons where nothing is left. */
 clattn_status choice_make(clattn_context *context, const struct problem *problem, const clattn_launch *launch,
                           int64_t tuning_size, bool run_selftest, struct choice *out);
 

@@ -86,21 +86,19 @@ static clattn_status check(clattn_context *context, const clattn_op *op, clattn_
 static clattn_status choose(clattn_context *context, const clattn_launch *launch, bool run_selftest,
                             struct call *call) {
     const struct operation *operation = call->operation;
-    /* A self-test runs kernels: what is refused without it must be refused before. */
-    if (run_selftest && launch != NULL && launch->parameters != NULL)
-        FORWARD(choose(context, launch, false, call));
     FORWARD(choice_make(context, &call->problem, launch, operation->tuning_size(&call->problem), run_selftest,
                         &call->choice));
     return operation->plan != NULL ? operation->plan(context, call->op, &call->problem, run_selftest, &call->choice)
                                    : CLATTN_SUCCESS;
 }
 
+/* Without self-tests. */
 static clattn_status check_and_choose(clattn_context *context, const clattn_op *op, const clattn_launch *launch,
-                                      bool run_selftest, struct call *call) {
+                                      struct call *call) {
     if (launch != NULL)
         FORWARD(check_launch_size(launch));
     FORWARD(check(context, op, (clattn_op_kind)0, call));
-    return call->empty ? CLATTN_SUCCESS : choose(context, launch, run_selftest, call);
+    return call->empty ? CLATTN_SUCCESS : choose(context, launch, false, call);
 }
 
 static void log_call(const clattn_context *context, const struct call *call) {
@@ -115,26 +113,33 @@ static void log_call(const clattn_context *context, const struct call *call) {
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
+static clattn_status check_room(clattn_context *context, const clattn_launch *launch, const struct call *call) {
+    size_t bytes = 0;
+    FORWARD(call->operation->workspace(context, call->op, &call->problem, &call->choice, &bytes));
+    return bytes > 0 ? check_launch(context, launch, bytes) : CLATTN_SUCCESS;
+}
+
 clattn_status operation_run(clattn_context *context, const clattn_op *op, clattn_op_kind kind,
                             const clattn_launch *launch) {
     struct call call;
-    size_t bytes = 0;
     FORWARD(check(context, op, kind, &call));
-    /* Before the choice, which may run a self-test: a bad launch must not cost a build. */
     FORWARD(check_launch(context, launch, 0));
     if (call.empty)
         return sequence_empty(context, launch);
-    FORWARD(choose(context, launch, true, &call));
-    FORWARD(call.operation->workspace(context, op, &call.problem, &call.choice, &bytes));
-    if (bytes > 0)
-        FORWARD(check_launch(context, launch, bytes));
+    FORWARD(choose(context, launch, false, &call));
+    FORWARD(check_room(context, launch, &call));
+    /* Self-tests build and run kernels: what is refused without them has been refused by now. */
+    if (call.choice.untested) {
+        FORWARD(choose(context, launch, true, &call));
+        FORWARD(check_room(context, launch, &call));
+    }
     log_call(context, &call);
     return call.operation->enqueue(context, op, &call.problem, &call.choice, launch);
 }
 
 clattn_status clattn_supported(clattn_context *context, const clattn_op *op, const clattn_launch *launch) {
     struct call call;
-    return check_and_choose(context, op, launch, false, &call);
+    return check_and_choose(context, op, launch, &call);
 }
 
 clattn_status clattn_workspace_size(clattn_context *context, const clattn_op *op, const clattn_launch *launch,
@@ -142,13 +147,15 @@ clattn_status clattn_workspace_size(clattn_context *context, const clattn_op *op
     struct call call;
     RETURN_IF(bytes == NULL, CLATTN_INVALID_ARGUMENT, "bytes is NULL");
     *bytes = 0;
-    FORWARD(check_and_choose(context, op, launch, false, &call));
+    FORWARD(check_and_choose(context, op, launch, &call));
     return call.empty ? CLATTN_SUCCESS : call.operation->workspace(context, op, &call.problem, &call.choice, bytes);
 }
 
 clattn_status clattn_prepare(clattn_context *context, const clattn_op *op, const clattn_launch *launch) {
     struct call call;
-    FORWARD(check_and_choose(context, op, launch, true, &call));
+    FORWARD(check_and_choose(context, op, launch, &call));
+    if (!call.empty && call.choice.untested)
+        FORWARD(choose(context, launch, true, &call));
     return call.empty ? CLATTN_SUCCESS : call.operation->prepare(context, op, &call.problem, &call.choice);
 }
 
@@ -207,7 +214,7 @@ clattn_status clattn_variant_choose(clattn_context *context, const clattn_op *op
     RETURN_IF(choice->size < sizeof choice->size, CLATTN_INVALID_ARGUMENT, "choice: size is %zu, not set",
               choice->size);
     filled.size = choice->size;
-    FORWARD(check_and_choose(context, op, launch, false, &call));
+    FORWARD(check_and_choose(context, op, launch, &call));
     if (!call.empty) {
         const char *source = call.choice.overridden ? "call" : tuning_source_name(call.choice.source);
         snprintf(filled.variant, sizeof filled.variant, "%s", call.choice.variant->name);

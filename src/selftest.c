@@ -190,6 +190,13 @@ static bool is_untested(const clattn_context *context, int cap) {
     return selftest_trial_next(cap, NULL) != NULL && verdict_of(&context->selftest, cap) == SELFTEST_UNTESTED;
 }
 
+bool selftest_is_due(const clattn_context *context, uint64_t needs) {
+    for (int cap = 0; cap < CAP_COUNT; cap++)
+        if ((needs & CAP_BIT(cap)) != 0 && is_untested(context, cap))
+            return true;
+    return false;
+}
+
 bool selftest_passes(clattn_context *context, uint64_t needs) {
     struct selftest *selftest = &context->selftest;
     if ((needs & ~context->facts.caps) != 0)

@@ -23,6 +23,9 @@ void selftest_free(struct selftest *selftest);
  */
 bool selftest_passes(clattn_context *context, uint64_t needs);
 
+/* True where one of them has a test that has not run. */
+bool selftest_is_due(const clattn_context *context, uint64_t needs);
+
 /* "passed", "failed", "untested", or "absent" where the device does not have it. */
 const char *selftest_verdict_name(clattn_context *context, enum device_capability cap);
 

@@ -2,8 +2,10 @@
  * undone. Results are for the device tests. */
 #include "context.h"
 #include "fake_cl.h"
+#include "operation.h"
 #include "temporary.h"
 
+#include <clattn/kv_cache.h>
 #include <clattn/variants.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -384,6 +386,86 @@ static void launches_are_counted_and_named_in_the_log(void **state) {
     assert_int_equal(fake_calls("clFinish"), 0);
 }
 
+/* ---- before self-tests ------------------------------------------------------------------------------------------- */
+
+/* As if the device promised shuffles. The fake runs nothing, so that their test fails. */
+static void promise_shuffles(void) {
+    context->facts.caps |= CAP_BIT(CAP_SUBGROUP_SHUFFLE);
+    context->facts.subgroup = SUBGROUP_KHR;
+    context->facts.subgroup_size = 32;
+}
+
+static const char *shuffle_verdict(void) {
+    const char *name = NULL, *verdict = NULL;
+    assert_int_equal(clattn_capability_report(context, CAP_SUBGROUP_SHUFFLE, 0, &name, &verdict), CLATTN_SUCCESS);
+    return verdict;
+}
+
+static void assert_too_small_before_self_tests(const clattn_op *op, clattn_launch *launch) {
+    launch->workspace.size = 0;
+    assert_says(call_op(op, launch), CLATTN_WORKSPACE_TOO_SMALL, "workspace");
+    assert_int_equal(fake_command_count(), 0);
+    assert_int_equal(fake_calls("clBuildProgram"), 0);
+    assert_string_equal(shuffle_verdict(), "untested");
+}
+
+static void missing_workspaces_are_refused_before_self_tests(void **state) {
+    const clattn_attention_op attention = attention_of(1);
+    clattn_softmax_op softmax;
+    clattn_launch launch;
+    cl_mem workspace = clCreateBuffer(cl, CL_MEM_READ_WRITE, 1 << 20, NULL, NULL);
+    (void)state;
+    promise_shuffles();
+    clattn_launch_init(&launch, queue);
+    launch.workspace.buffer = workspace;
+    clattn_softmax_init(&softmax);
+    softmax.x = softmax.y = clattn_tensor_dense(memory, CLATTN_F32, 2, (const int64_t[]){1, 65536});
+    launch.variant = "unfused";
+    assert_too_small_before_self_tests(&attention.head, &launch);
+    launch.variant = "split";
+    assert_too_small_before_self_tests(&softmax.head, &launch);
+    launch.workspace.size = 1 << 20;
+    assert_int_equal(clattn_softmax(context, &softmax, &launch), CLATTN_SUCCESS);
+    assert_string_equal(shuffle_verdict(), "failed");
+    clReleaseMemObject(workspace);
+}
+
+/* Has the planned choice still a self-test before it? */
+static bool awaits_self_test(const clattn_op *op, const char *variant) {
+    const struct operation *operation = operation_of(op->kind);
+    const clattn_launch launch = {.size = sizeof launch, .variant = variant};
+    struct problem problem = {.op = op->kind};
+    struct choice choice;
+    bool empty = false;
+    assert_int_equal(operation->check(context, op, &problem, &empty), CLATTN_SUCCESS);
+    assert_int_equal(choice_make(context, &problem, &launch, operation->tuning_size(&problem), false, &choice),
+                     CLATTN_SUCCESS);
+    assert_int_equal(operation->plan(context, op, &problem, false, &choice), CLATTN_SUCCESS);
+    return choice.untested;
+}
+
+/* Unfused attention's products and the parts of a cascade rely on more than the whole does. */
+static void a_choice_awaits_the_self_tests_of_its_steps(void **state) {
+    clattn_attention_op unfused = attention_of(1);
+    clattn_attention_cascade_op cascade;
+    (void)state;
+    unfused.q.dtype = unfused.k.dtype = unfused.v.dtype = unfused.o.dtype = CLATTN_F16;
+    clattn_attention_cascade_init(&cascade);
+    cascade.suffix = attention_of(1);
+    cascade.prefix_k = cascade.prefix_v = cascade.suffix.k;
+    cascade.prefix_v.offset = 4 * 65536 / 2;
+    assert_false(awaits_self_test(&unfused.head, "unfused"));
+    assert_false(awaits_self_test(&cascade.head, NULL));
+    context->facts.caps |= CAP_BIT(CAP_NVIDIA_MMA);
+    assert_true(awaits_self_test(&unfused.head, "unfused"));
+    promise_shuffles();
+    assert_true(awaits_self_test(&cascade.head, NULL));
+    for (int cap = 0; cap < CAP_COUNT; cap++)
+        (void)selftest_passes(context, CAP_BIT(cap));
+    assert_false(awaits_self_test(&unfused.head, "unfused"));
+    assert_false(awaits_self_test(&cascade.head, NULL));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void) {
@@ -400,6 +482,8 @@ int main(void) {
         TEST(rows_of_a_user_fail_no_call),
         TEST(empty_calls_give_only_an_event),
         TEST(launches_are_counted_and_named_in_the_log),
+        TEST(missing_workspaces_are_refused_before_self_tests),
+        TEST(a_choice_awaits_the_self_tests_of_its_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
