@@ -101,6 +101,26 @@ static void what_cannot_be_copied_is_staged_plainly(void **state) {
     assert_int_equal(parameters_get(&choice.parameters, "ahead", -1), -1);
 }
 
+/* Sums of 32 rows and more than 128 columns would not stay in registers: what spills is slower than any copy. */
+static void what_is_shipped_goes_ahead_on_every_device(void **state) {
+    static const int64_t dims[] = {16, 40, 64, 80, 96, 128, 192, 256};
+    static const uint64_t memories[] = {SM_80, SM_86, SM_90};
+    struct tuning *tuning = NULL;
+    (void)state;
+    assert_int_equal(tuning_load(NULL, &(struct log){0}, &tuning), CLATTN_SUCCESS);
+    for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
+        for (size_t j = 0; j < sizeof memories / sizeof memories[0]; j++) {
+            const struct problem problem = problem_of(dims[i]);
+            const struct tuning_key key = {"fused_nvidia_mma", CLATTN_OP_ATTENTION, CLATTN_F16, dims[i]};
+            struct choice choice = choice_of("fused_nvidia_mma", "", memories[j], false);
+            assert_int_equal(tuning_find(tuning, &choice.facts, &key, &choice.parameters), TUNING_DEFAULT);
+            assert_int_equal(plan(&problem, &choice), CLATTN_SUCCESS);
+            assert_true(parameters_get(&choice.parameters, "ahead", 0) > 0);
+            assert_int_equal(parameters_get(&choice.parameters, "mma_rows", 0), dims[i] <= 128 ? 32 : 16);
+        }
+    tuning_free(tuning);
+}
+
 static void other_numbers_are_refused(void **state) {
     static const char *const bad[] = {"ahead=3", "ahead=-1"};
     (void)state;
@@ -114,8 +134,11 @@ static void other_numbers_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tiles_go_ahead_as_far_as_they_fit), cmocka_unit_test(sizes_are_those_of_the_kernel),
-        cmocka_unit_test(what_is_asked_for_must_fit),        cmocka_unit_test(what_cannot_be_copied_is_staged_plainly),
+        cmocka_unit_test(tiles_go_ahead_as_far_as_they_fit),
+        cmocka_unit_test(sizes_are_those_of_the_kernel),
+        cmocka_unit_test(what_is_asked_for_must_fit),
+        cmocka_unit_test(what_cannot_be_copied_is_staged_plainly),
+        cmocka_unit_test(what_is_shipped_goes_ahead_on_every_device),
         cmocka_unit_test(other_numbers_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
