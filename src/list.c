@@ -81,6 +81,60 @@ static clattn_status get_program(clattn_context *context, const struct choice *c
     return CLATTN_SUCCESS;
 }
 
+/* ---- batches ----------------------------------------------------------------------------------------------------- */
+
+/* Entries of one class that go into one launch. */
+struct batch {
+    int class, count;
+    const struct list_walk *walk[MOST_TENSORS];
+};
+
+/* The next batch of a class, of the entries from *at on; false where none is left. */
+static bool next_batch(const struct list_plan *plan, int class, int *at, struct batch *batch) {
+    *batch = (struct batch){.class = class};
+    for (; *at < plan->count && batch->count < plan->tensors[class]; (*at)++)
+        if (plan->walks[*at].class == class)
+            batch->walk[batch->count++] = &plan->walks[*at];
+    return batch->count > 0;
+}
+
+/* Elements of a work-group, a multiple of what it takes at a time. */
+static int64_t span_of(const struct list_plan *plan, const struct batch *batch) {
+    const int64_t block = (int64_t)plan->group * plan->class[batch->class].vector * plan->packets;
+    int64_t elements = 0, blocks = plan->blocks;
+    for (int t = 0; t < batch->count; t++)
+        elements += batch->walk[t]->count;
+    if (blocks == 0) {
+        const int64_t most = MOST_SPAN / block, wanted = elements / (block * GROUPS_PER_UNIT * plan->compute_units);
+        blocks = wanted < most ? wanted : most;
+    }
+    return block * (blocks > 0 ? blocks : 1);
+}
+
+static int64_t groups_of(const struct list_walk *walk, int64_t span) {
+    return (walk->count + span - 1) / span;
+}
+
+/* Kernels count work-groups in 32 bits. */
+static clattn_status check_batch(const struct list_plan *plan, const struct batch *batch) {
+    const int64_t span = span_of(plan, batch);
+    int64_t groups = 0;
+    for (int t = 0; t < batch->count; t++)
+        groups += groups_of(batch->walk[t], span);
+    RETURN_IF(groups > INT32_MAX, CLATTN_UNSUPPORTED,
+              "%s: %lld work-groups in one launch, with parameters blocks = %d and group = %d",
+              plan->list->view[0].name, (long long)groups, plan->blocks, plan->group);
+    return CLATTN_SUCCESS;
+}
+
+static clattn_status check_batches(const struct list_plan *plan) {
+    struct batch batch;
+    for (int c = 0; c < plan->classes; c++)
+        for (int at = 0; next_batch(plan, c, &at, &batch);)
+            FORWARD(check_batch(plan, &batch));
+    return CLATTN_SUCCESS;
+}
+
 /* ---- the plan ---------------------------------------------------------------------------------------------------- */
 
 int64_t list_tuning_size(const struct problem *problem) {
@@ -136,8 +190,10 @@ static clattn_status fill_plan(clattn_context *context, const struct choice *cho
     for (int c = 0; c < plan->classes; c++) {
         plan->tensors[c] = fitting_tensors(list, &plan->class[c], &choice -> facts);
         plan->launches += (plan->members[c] + plan->tensors[c] - 1) / plan->tensors[c];
-        FORWARD(get_program(context, choice, plan, c));
     }
+    FORWARD(check_batches(plan));
+    for (int c = 0; c < plan->classes; c++)
+        FORWARD(get_program(context, choice, plan, c));
     return CLATTN_SUCCESS;
 }
 
@@ -170,12 +226,6 @@ void list_plan_free(struct list_plan *plan) {
 
 /* ---- launches ---------------------------------------------------------------------------------------------------- */
 
-/* Entries of one class that go into one launch. */
-struct batch {
-    int class, count;
-    const struct list_walk *walk[MOST_TENSORS];
-};
-
 /* struct list of cl/list.clh has no more words than fit the kernel arguments. */
 struct words {
     int64_t word[MOST_ARGUMENTS / sizeof(int64_t)];
@@ -200,19 +250,6 @@ static void put_entry(const struct list_plan *plan, const struct list_walk *walk
             put(words, walk->stride[v][d]);
 }
 
-/* Elements of a work-group, a multiple of what it takes at a time. */
-static int64_t span_of(const struct list_plan *plan, const struct batch *batch) {
-    const int64_t block = (int64_t)plan->group * plan->class[batch->class].vector * plan->packets;
-    int64_t elements = 0, blocks = plan->blocks;
-    for (int t = 0; t < batch->count; t++)
-        elements += batch->walk[t]->count;
-    if (blocks == 0) {
-        const int64_t most = MOST_SPAN / block, wanted = elements / (block * GROUPS_PER_UNIT * plan->compute_units);
-        blocks = wanted < most ? wanted : most;
-    }
-    return block * (blocks > 0 ? blocks : 1);
-}
-
 /* Words of the list; returns its work-groups. */
 static int64_t put_list(const struct list_plan *plan, const struct batch *batch, struct words *words) {
     const int tensors = plan->tensors[batch->class];
@@ -221,7 +258,7 @@ static int64_t put_list(const struct list_plan *plan, const struct batch *batch,
     put(words, span);
     for (int t = 0; t < tensors; t++) {
         put(words, t < batch->count ? groups : INT64_MAX);
-        groups += t < batch->count ? (batch->walk[t]->count + span - 1) / span : 0;
+        groups += t < batch->count ? groups_of(batch->walk[t], span) : 0;
     }
     for (int t = 0; t < batch->count; t++)
         put_entry(plan, batch->walk[t], words);
@@ -237,10 +274,7 @@ static clattn_status enqueue_batch(const struct list_plan *plan, const struct ba
     const size_t local = (size_t)plan->group;
     struct words words = {.used = 0};
     struct launch launch;
-    const int64_t work_groups = put_list(plan, batch, &words);
-    RETURN_IF(work_groups > INT32_MAX, CLATTN_UNSUPPORTED, "a list of %lld work-groups is too long",
-              (long long)work_groups);
-    const size_t groups = (size_t)work_groups;
+    const size_t groups = (size_t)put_list(plan, batch, &words);
     launch_begin(&launch, plan->program[batch->class]);
     for (int t = 0; t < plan->tensors[batch->class]; t++)
         for (int v = 0; v < list->views; v++) {
@@ -252,26 +286,11 @@ static clattn_status enqueue_batch(const struct list_plan *plan, const struct ba
     return launch_enqueue(&launch, sequence, 1, &groups, &local);
 }
 
-static clattn_status enqueue_class(const struct list_plan *plan, int class, const clattn_op *op,
-                                   struct sequence *sequence) {
-    struct batch batch = {.class = class};
-    int left = plan->members[class];
-    for (int i = 0; left > 0; i++) {
-        if (plan->walks[i].class != class)
-            continue;
-        batch.walk[batch.count++] = &plan->walks[i];
-        left--;
-        if (batch.count < plan->tensors[class] && left > 0)
-            continue;
-        FORWARD(enqueue_batch(plan, &batch, op, sequence));
-        batch.count = 0;
-    }
-    return CLATTN_SUCCESS;
-}
-
 clattn_status list_plan_enqueue(const struct list_plan *plan, const clattn_op *op, struct sequence *sequence) {
+    struct batch batch;
     for (int c = 0; c < plan->classes; c++)
-        FORWARD(enqueue_class(plan, c, op, sequence));
+        for (int at = 0; next_batch(plan, c, &at, &batch);)
+            FORWARD(enqueue_batch(plan, &batch, op, sequence));
     return CLATTN_SUCCESS;
 }
 

@@ -303,6 +303,29 @@ static void bad_arguments(void **state) {
     end(&g);
 }
 
+/* The second class of the list has more work-groups than a launch: nothing may run, not even the first. */
+static void too_many_work_groups(void **state) {
+    const int64_t dims[] = {4};
+    struct gradients g;
+    clattn_launch launch;
+    (void)state;
+    begin(&g, 2);
+    add(&g, CLATTN_F32, CLATTN_F32, 1, dims, NULL);
+    add(&g, CLATTN_F16, CLATTN_F32, 1, dims, NULL);
+    g.op.y = NULL;
+    g.x_view[1].dims[0] = INT64_C(1) << 39;
+    g.x_view[1].strides[0] = 0;
+    clattn_launch_init(&launch, device.queue);
+    launch.parameters = "group=1,blocks=1";
+    const uint64_t before = launches();
+    support_expect(clattn_unscale(device.clattn, &g.op, &launch), CLATTN_UNSUPPORTED, "work-groups");
+    assert_non_null(strstr(clattn_last_error(), "x: "));
+    assert_non_null(strstr(clattn_last_error(), "blocks = 1"));
+    assert_int_equal(launches(), before);
+    test_untouched(&g.overflow, "overflow");
+    end(&g);
+}
+
 /* Columns of one matrix interleave in memory without sharing any. */
 static void views_of_one_buffer(void **state) {
     const int64_t dims[] = {8, 12};
@@ -336,6 +359,7 @@ int main(void) {
         cmocka_unit_test(results_that_overflow_are_flagged),
         cmocka_unit_test(nothing_to_do_clears_the_flag),
         cmocka_unit_test(bad_arguments),
+        cmocka_unit_test(too_many_work_groups),
         cmocka_unit_test(views_of_one_buffer),
     };
     return support_main("unscale", tests, sizeof tests / sizeof tests[0]);
