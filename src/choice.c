@@ -88,6 +88,16 @@ static clattn_status take_first(clattn_context *context, const struct problem *p
     return status_set(CLATTN_UNSUPPORTED, "%s: no variant takes this.%s", variant_op_name(problem->op), reasons);
 }
 
+/* Does the caller give the parameter, or what says the same in another way? */
+static bool is_given(const struct parameters *given, const char *name) {
+    static const char *const pairs[][2] = {{"chunk", "splits"}};
+    bool found = parameters_get(given, name, -1) >= 0;
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        for (int k = 0; k < 2; k++)
+            found |= strcmp(name, pairs[i][k]) == 0 && parameters_get(given, pairs[i][1 - k], -1) >= 0;
+    return found;
+}
+
 /* A row's values stay where the caller gives none, and where there is room: a user's row may name what nobody reads. */
 static clattn_status override_parameters(const clattn_context *context, clattn_op_kind op, const char *text,
                                          struct choice *out) {
@@ -102,7 +112,7 @@ static clattn_status override_parameters(const clattn_context *context, clattn_o
     out->overridden = given.count > 0;
     out->parameters = given;
     for (int i = 0; i < row.count; i++)
-        if (parameters_get(&given, row.item[i].name, -1) < 0)
+        if (!is_given(&given, row.item[i].name))
             (void)parameters_put(&out->parameters, row.item[i].name, row.item[i].value);
     return CLATTN_SUCCESS;
 }

@@ -1,6 +1,7 @@
 /* Attention for few queries: every decode variant, keys split in any number of parts, against the oracle. Programs are
  * few: with and without splits, plain, of sequences, and with every modifier at once. */
 #include "attention_harness.h"
+#include "temporary.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -245,8 +246,64 @@ static void every_modifier(void **state) {
     attention_data_free(&data);
 }
 
+/* ---- beside a tuning row ------------------------------------------------------------------------------------------ */
+
+static clattn_context *context_with_row(const char *variant, const char *values) {
+    char text[256], *folder = temporary_folder(), *path = temporary_path(folder, "tuning.json");
+    clattn_context_options options;
+    clattn_context *context = NULL;
+    const int size =
+        snprintf(text, sizeof text, "{\"rows\": [{\"op\": \"attention\", \"variant\": \"%s\", \"parameters\": {%s}}]}",
+                 variant, values);
+    temporary_write(folder, "tuning.json", text, (size_t)size);
+    clattn_context_options_init(&options);
+    options.tuning_db = path;
+    options.cache_dir = "";
+    CHECK(clattn_context_create(device.context, device.id, &options, &context));
+    free(path);
+    temporary_remove(folder);
+    return context;
+}
+
+/* By the bytes of the partial results; 1 takes none. */
+static int64_t splits_with(clattn_context *context, const struct attention_data *data, const char *variant,
+                           const char *parameters) {
+    struct attention_inputs inputs = attention_upload(data);
+    struct test_tensor o = test_output(data->out_dtype, 4, data->settings.q.dims, NULL);
+    clattn_launch launch;
+    size_t bytes = 0;
+    clattn_launch_init(&launch, device.queue);
+    launch.variant = variant;
+    launch.parameters = parameters;
+    inputs.op.o = o.view;
+    CHECK(clattn_workspace_size(context, &inputs.op.head, &launch, &bytes));
+    attention_inputs_release(&inputs);
+    test_release(&o);
+    return bytes == 0 ? 1 : (int64_t)bytes / (attention_row_count(data) * (D + 2) * (int64_t)sizeof(float));
+}
+
+/* `chunk` and `splits` are two ways to say one thing: the caller's counts, whichever the row has. */
+static void parameters_replace_a_row(void **state) {
+    struct attention_case c = attention_shape("tuned", 1, 1, 1024, CLATTN_CAUSAL_NONE);
+    struct attention_data data = attention_data_random(&c, CLATTN_F32, 1);
+    size_t index = 0;
+    (void)state;
+    const char *variant = next_decode(&data, &index);
+    clattn_context *chunks = context_with_row(variant, "\"chunk\": 256"),
+                   *splits = context_with_row(variant, "\"splits\": 4");
+    assert_int_equal(splits_with(chunks, &data, variant, NULL), 4);
+    assert_int_equal(splits_with(splits, &data, variant, NULL), 4);
+    assert_int_equal(splits_with(chunks, &data, variant, "splits=2"), 2);
+    assert_int_equal(splits_with(splits, &data, variant, "chunk=512"), 2);
+    assert_int_equal(splits_with(chunks, &data, variant, "splits=1"), 1);
+    clattn_context_release(&chunks);
+    clattn_context_release(&splits);
+    attention_data_free(&data);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parameters_replace_a_row),
         cmocka_unit_test(results_do_not_depend_on_the_number_of_splits),
         cmocka_unit_test(heads_share_keys),
         cmocka_unit_test(large_scores_stay_exact),
