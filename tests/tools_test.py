@@ -9,7 +9,10 @@ import csv
 import json
 import math
 import os
+import pty
 import random
+import re
+import signal
 import struct
 import subprocess
 import sys
@@ -518,6 +521,20 @@ class Reports(Case):
         said = json.loads(self.ok("check", "softmax_state", "logsumexp", "--dtype", "f32", "--json"))
         self.assertTrue(all(r["ok"] and r["max_abs"] is not None and r["median_s"] > 0 for r in said["results"]))
         self.assertGreaterEqual(len({r["variant"] for r in said["results"]}), 3)
+
+    def test_an_interrupted_check_prints_what_it_has(self):
+        terminal, end = pty.openpty()
+        check = subprocess.Popen([CLATTN, "check", "softmax"], stdout=subprocess.PIPE, stderr=end, text=True)
+        os.close(end)
+        shown = b""
+        while not re.search(rb"\] [1-9]\d*/", shown):  # the bar tells that a first case is done
+            shown += os.read(terminal, 4096)
+        check.send_signal(signal.SIGTERM)
+        table, _ = check.communicate(timeout=120)
+        os.close(terminal)
+        self.assertEqual(check.returncode, -signal.SIGTERM)
+        self.assertRegex(table, r"(?m)^softmax .* ok$")
+        self.assertRegex(table, r"[1-9]\d* results, 0 wrong")
 
     def test_bench_writes_json_csv_and_svg(self):
         svg, table = self.path("plot.svg"), self.path("table.csv")

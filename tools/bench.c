@@ -2,6 +2,7 @@
  * suites have files of their own. */
 #include "bench.h"
 #include "command.h"
+#include "interrupt.h"
 #include "plot.h"
 #include "progress.h"
 
@@ -97,6 +98,8 @@ int bench_job(struct bench *bench, struct job *job, const char *variant, const c
 int bench_case(struct bench *bench, const struct test_case *item, enum element element, const char *variant,
                const char *rival) {
     struct job job;
+    if (interrupt_came())
+        return complain(EXIT_UNSUPPORTED, "interrupted: these are the results so far");
     progress_show(bench->report.count, bench->report.count + 1, item->op);
     int code = selection_make(item, element, bench->selection.seed, &bench->arguments.settings, &job);
     if (code == EXIT_OK)
@@ -218,8 +221,12 @@ static int execute(struct bench *bench, int (*run)(struct bench *bench), bool ne
         bench->report.has_yardstick = true;
         progress_clear();
     }
-    FORWARD(run(bench));
-    return publish(bench);
+    interrupt_catch();
+    const int code = run(bench);
+    if (code != EXIT_OK && bench->report.count == 0)
+        return code;
+    const int published = publish(bench); /* also what was measured before something failed */
+    return code != EXIT_OK ? code : published;
 }
 
 static int find_suite(const char *name, size_t *index) {
@@ -250,5 +257,6 @@ int command_bench(int argc, char **argv) {
         code = execute(&bench, bench.arguments.shape ? bench_shape : bench_defaults, true);
     report_free(&bench.report);
     machine_close(&bench.machine);
+    interrupt_pass_on();
     return code;
 }

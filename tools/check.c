@@ -2,6 +2,7 @@
 #include "arguments.h"
 #include "cases.h"
 #include "command.h"
+#include "interrupt.h"
 #include "measure.h"
 #include "progress.h"
 #include "selection.h"
@@ -151,6 +152,8 @@ static int check_all(struct check *check) {
     for (size_t i = 0; case_at(i); i++) {
         const struct test_case *item = case_at(i);
         for (size_t e = 0; e < check->selection.element_count && wanted(check, item); e++) {
+            if (interrupt_came())
+                return complain(EXIT_UNSUPPORTED, "interrupted: these are the results so far");
             const enum element element = check->selection.elements[e];
             progress_show(done++, total, item->op);
             check->turn = i + e;
@@ -195,15 +198,19 @@ int command_check(int argc, char **argv) {
     int code = machine_open(arguments.device, &check.machine);
     check.report.machine = &check.machine;
     check.report.seed = check.selection.seed;
+    interrupt_catch();
     if (code == EXIT_OK)
         code = check_all(&check);
-    if (code == EXIT_OK)
-        code = print(&check, arguments.json);
+    if (code == EXIT_OK || check.report.count) {
+        const int printed = print(&check, arguments.json);
+        code = code == EXIT_OK ? printed : code;
+    }
     if (code == EXIT_OK && check.report.failures)
         code = EXIT_CHECK_FAILED;
     if (code == EXIT_OK && check.report.count == 0)
         code = complain(EXIT_UNSUPPORTED, "no variant of these operations runs on %s", check.machine.entry.name);
     report_free(&check.report);
     machine_close(&check.machine);
+    interrupt_pass_on();
     return code;
 }

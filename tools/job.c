@@ -228,6 +228,26 @@ double job_value(const struct job_tensor *tensor, const struct array *array, int
     return array_get(array, element_at(&tensor->view, index));
 }
 
+void job_values(const struct job_tensor *tensor, const struct array *array, int64_t first, int64_t count,
+                double *values) {
+    const clattn_tensor *view = &tensor->view;
+    const int64_t width = view->rank ? view->dims[view->rank - 1] : 1;
+    for (int64_t done = 0; done < count;) {
+        const int64_t left = width - (first + done) % width, run = left < count - done ? left : count - done;
+        const size_t at = element_at(view, first + done);
+        const size_t stride = view->rank ? (size_t)view->strides[view->rank - 1] : 0;
+        for (int64_t i = 0; i < run; i++)
+            values[done + i] = array_get(array, at + (size_t)i * stride);
+        done += run;
+    }
+}
+
+struct job_extent job_extent(const struct job_tensor *tensor, int64_t first, int64_t count) {
+    const size_t size = element_size(tensor->host.element);
+    const size_t from = element_at(&tensor->view, first), to = element_at(&tensor->view, first + count - 1);
+    return (struct job_extent){from * size, (to - from + 1) * size};
+}
+
 void job_set_value(struct job_tensor *tensor, int64_t index, double value) {
     array_set(&tensor->host, element_at(&tensor->view, index), value);
 }
@@ -248,8 +268,8 @@ const double *job_slice(struct job_cache *cache, size_t slot, const struct job_t
                         int64_t count) {
     bool fresh;
     double *values = job_cache_slot(cache, slot, first, count, &fresh);
-    for (int64_t i = 0; values && fresh && i < count; i++)
-        values[i] = job_value(tensor, &tensor->host, first + i);
+    if (values && fresh)
+        job_values(tensor, &tensor->host, first, count, values);
     return values;
 }
 

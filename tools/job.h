@@ -190,7 +190,15 @@ double job_bytes(const struct job *job);
 
 /* Logical element of a tensor's host array, or of its result. */
 double job_value(const struct job_tensor *tensor, const struct array *array, int64_t index);
+/* `count` elements from `first` on; quicker than one by one. */
+void job_values(const struct job_tensor *tensor, const struct array *array, int64_t first, int64_t count,
+                double *values);
 void job_set_value(struct job_tensor *tensor, int64_t index, double value); /* of the host array */
+/* Where `count` elements of one row lie, in bytes of the buffer: the first, and all up to the last. */
+struct job_extent {
+    size_t first, bytes;
+};
+struct job_extent job_extent(const struct job_tensor *tensor, int64_t first, int64_t count);
 
 /* Oracles read whole slices in double; the last slice of each name is kept. */
 #define JOB_CACHE_SLOTS 16

@@ -74,8 +74,10 @@ const double *job_attention_gather(const struct job *job, struct job_cache *cach
             job_attention_row_values(job, tensor, key, values + j * width);
             continue;
         }
-        for (int64_t c = 0; c < width; c++)
-            values[j * width + c] = key < 0 ? 0 : job_value(tensor, &tensor->host, key * width + c);
+        if (key >= 0)
+            job_values(tensor, &tensor->host, key * width, width, values + j * width);
+        for (int64_t c = 0; key < 0 && c < width; c++)
+            values[j * width + c] = 0;
     }
     return values;
 }

@@ -33,7 +33,18 @@ static int make_buffer(const struct job_tensor *tensor, const struct machine *ma
     if (!*out)
         return complain(EXIT_UNSUPPORTED, "%s: no device memory for %zu bytes", tensor->name,
                         array_bytes(&tensor->host));
-    return write_tensor(tensor, machine, *out);
+    return EXIT_OK;
+}
+
+/* With what the tensor's own buffer holds: the device copies sooner than the host writes. */
+static int copy_buffer(const struct job_tensor *tensor, const struct machine *machine, cl_mem *out) {
+    const size_t bytes = array_bytes(&tensor->host);
+    FORWARD(make_buffer(tensor, machine, out));
+    const cl_int error =
+        bytes ? clEnqueueCopyBuffer(machine->queue, tensor->buffer, *out, 0, 0, bytes, 0, NULL, NULL) : CL_SUCCESS;
+    return error == CL_SUCCESS
+               ? EXIT_OK
+               : complain(EXIT_UNSUPPORTED, "%s: copying failed (OpenCL error %d)", tensor->name, error);
 }
 
 bool job_takes(const struct job *job, const char *variant) {
@@ -63,6 +74,7 @@ int job_upload(struct job *job, const struct machine *machine) {
         const int code = make_buffer(&job->tensors[i], machine, &buffer);
         attach(&job->tensors[i], buffer);
         FORWARD(code);
+        FORWARD(write_tensor(&job->tensors[i], machine, buffer));
     }
     job->kind->bind(job);
     if (job->incomplete)
@@ -143,7 +155,7 @@ int job_sets_make(struct job_sets *sets, struct job *job, const struct machine *
         return complain_memory(job->kind->name);
     for (; sets->count < count; sets->count++)
         for (size_t i = 0; i < job->count; i++)
-            FORWARD(make_buffer(&job->tensors[i], machine, &sets->buffers[sets->count - 1][i]));
+            FORWARD(copy_buffer(&job->tensors[i], machine, &sets->buffers[sets->count - 1][i]));
     return EXIT_OK;
 }
 

@@ -57,7 +57,7 @@ failed=0
 for name in "${steps[@]}"; do
     log=$out/${name/:/_}.txt SECONDS=0
     command_of "$name"
-    timeout --kill-after=10 "$limit" "${run[@]}" >"$log" 2>&1
+    timeout --kill-after=30 "$limit" "${run[@]}" >"$log" 2>&1
     status=$?
     echo "== $name: exit status $status after $SECONDS s"
     case $name in
