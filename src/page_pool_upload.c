@@ -37,28 +37,36 @@ static clattn_status hand_over(struct sequence *sequence, cl_event event, void *
     return status_from_cl(code, "clFinish");
 }
 
-/* Rows of `width` ints, dense in copy, `pitch` apart in the buffer. */
-static clattn_status write(struct sequence *sequence, const clattn_tensor *to, int32_t *copy, size_t rows, size_t width,
-                           size_t pitch) {
+/* Rows of `width` ints, dense in copy, `pitch` apart in the buffer. A rectangle costs drivers more
+ * than a run of bytes. */
+static cl_int enqueue_write(cl_command_queue queue, const clattn_tensor *to, const int32_t *copy, size_t rows,
+                            size_t width, size_t pitch, cl_uint count, const cl_event *list, cl_event *event) {
     const size_t size = sizeof *copy;
     const size_t origin[3] = {(size_t)to->offset * size, 0, 0}, none[3] = {0, 0, 0},
                  region[3] = {width * size, rows, 1};
+    cl_mem buffer = to->memory.as.buffer;
+    if (rows == 1 || pitch == width)
+        return clEnqueueWriteBuffer(queue, buffer, CL_FALSE, origin[0], rows * region[0], copy, count, list, event);
+    return clEnqueueWriteBufferRect(queue, buffer, CL_FALSE, origin, none, region, pitch * size, 0, region[0], 0, copy,
+                                    count, list, event);
+}
+
+static clattn_status write(struct sequence *sequence, const clattn_tensor *to, int32_t *copy, size_t rows, size_t width,
+                           size_t pitch) {
     cl_uint count;
     const cl_event *list;
     cl_event *event, own = NULL;
     sequence_next(sequence, &count, &list, &event);
     cl_event *made = event != NULL ? event : &own;
-    const cl_int code =
-        clEnqueueWriteBufferRect(sequence->launch->queue, to->memory.as.buffer, CL_FALSE, origin, none, region,
-                                 rows > 1 ? pitch * size : 0, 0, width * size, 0, copy, count, list, made);
+    const cl_int code = enqueue_write(sequence->launch->queue, to, copy, rows, width, pitch, count, list, made);
     if (code != CL_SUCCESS) {
         free(copy);
-        return sequence_done(sequence, code, "clEnqueueWriteBufferRect");
+        return sequence_done(sequence, code, "clEnqueueWriteBuffer");
     }
     const clattn_status status = hand_over(sequence, *made, copy);
     if (own != NULL)
         clReleaseEvent(own);
-    FORWARD(sequence_done(sequence, code, "clEnqueueWriteBufferRect"));
+    FORWARD(sequence_done(sequence, code, "clEnqueueWriteBuffer"));
     return status;
 }
 

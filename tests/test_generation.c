@@ -35,11 +35,11 @@ struct generation {
     bool quantized;
     clattn_page_pool *pool;
     int32_t sequences[BATCH];
-    struct test_tensor q, k, v;                          /* all tokens to come */
-    struct test_tensor q_now, o;                         /* the token's turned queries; results of all tokens */
-    struct test_tensor table, before, after;             /* lengths before and after the append */
-    cl_mem k_cache, v_cache, k_scales, v_scales;         /* in pages */
-    struct test_tensor q_all, k_all, v_all, o_all, none; /* the prefill */
+    struct test_tensor q, k, v;                    /* all tokens to come */
+    struct test_tensor q_now, o;                   /* the token's turned queries; results of all tokens */
+    struct test_tensor table, before, after;       /* lengths before and after the append */
+    cl_mem k_cache, v_cache, k_scales, v_scales;   /* in pages */
+    struct test_tensor q_all, k_all, v_all, o_all; /* the prefill */
 };
 
 static cl_mem buffer_of(size_t bytes) {
@@ -90,12 +90,11 @@ static void begin(struct generation *g, bool quantized) {
     g->v_scales = buffer_of(PAGES * ROW / DIM * sizeof(cl_half));
     g->q_all = test_output(CLATTN_F32, 4, all, NULL), g->o_all = test_output(CLATTN_F32, 4, all, NULL);
     g->k_all = test_output(CLATTN_F32, 4, kv, NULL), g->v_all = test_output(CLATTN_F32, 4, kv, NULL);
-    g->none = ints_of(1, BATCH, 0);
 }
 
 static void end(struct generation *g) {
-    struct test_tensor *const tensors[] = {&g->q,     &g->k,     &g->v,     &g->q_now, &g->o,     &g->table, &g->before,
-                                           &g->after, &g->q_all, &g->k_all, &g->v_all, &g->o_all, &g->none};
+    struct test_tensor *const tensors[] = {&g->q,      &g->k,     &g->v,     &g->q_now, &g->o,     &g->table,
+                                           &g->before, &g->after, &g->q_all, &g->k_all, &g->v_all, &g->o_all};
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
         test_release(tensors[i]);
     clReleaseMemObject(g->k_cache);
@@ -205,14 +204,20 @@ static size_t workspace_of(const clattn_op *op) {
     return bytes;
 }
 
+/* The table is written where it changes. Lengths before the append are those after the last one, where there was one
+ * for the same sequences. */
 static void take_step(struct generation *g, int64_t step, cl_mem workspace, size_t workspace_bytes) {
+    const struct test_tensor last = g->after;
     if (step == FORK)
         CHECK(clattn_page_pool_fork(g->pool, g->sequences[0], &g->sequences[1]));
-    upload(g, NULL, &g->before.view);
+    g->after = g->before;
+    g->before = last;
+    if (step == 0 || step == FORK)
+        upload(g, NULL, &g->before.view);
     for (int b = 0; b < BATCH; b++)
         if (g->sequences[b] >= 0)
             make_room(g, g->sequences[b]);
-    upload(g, &g->table.view, &g->after.view);
+    upload(g, step % PAGE == 0 || step == FORK ? &g->table.view : NULL, &g->after.view);
     const clattn_rope_append_op append = append_of(g, step);
     const clattn_attention_op attention = attention_of(g, step);
     call(&append.head, NULL, 0);
