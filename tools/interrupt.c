@@ -1,8 +1,8 @@
 #include "interrupt.h"
 
 #include <signal.h>
-#include <stdio.h>
 #include <stddef.h>
+#include <stdio.h>
 
 static volatile sig_atomic_t caught;
 
