@@ -160,6 +160,21 @@ class Run(Case):
                     got = self.swap(got, (1, 5, 2, 8))
                 self.assertClose(got, attention(self.q, self.k, self.v, self.shape_q, self.shape_k, causal), 1e-5)
 
+    def test_values_that_are_columns_of_the_keys(self):
+        for order, name in (((), "bhsd"), (("layout=bshd",), "bshd")):
+            self.write_attention(transposed=bool(order))
+            got = {}
+            for columns in (8, 5):
+                said = json.loads(self.ok("run", "attention", f"v_in_k={columns}", *order, "--in", f"q={self.path('q')}",
+                                          "--in", f"k={self.path('k')}", "--out", f"o={self.path('o')}", "--check",
+                                          "--json"))
+                self.assertTrue(said["check"]["ok"], said)
+                shape, _, got[columns] = read_npy(self.path("o"))
+                self.assertEqual(shape, (1, 5, 2, columns) if order else (1, 2, 5, columns), name)
+            self.assertEqual(list(got[5]), [x for i, x in enumerate(got[8]) if i % 8 < 5])
+            whole = self.swap(got[8], (1, 5, 2, 8)) if order else got[8]
+            self.assertClose(whole, attention(self.q, self.k, self.k, self.shape_q, self.shape_k), 1e-5)
+
     def test_gradients_of_attention_from_what_the_forward_call_left(self):
         files = self.write_attention()
         self.ok("run", "attention", *files, "--out", f"o={self.path('o')}", "--out", f"lse={self.path('lse')}")
@@ -401,6 +416,9 @@ class Modifiers(Case):
             (2, "page_table[1][0] = 2, k has 2 pages", [], {"page_table": ((2, 1), [0, 2], "<i4")}),
             (2, "k: 4 dimensions of f32, want 4 of i8", ["k_dtype=i8"], {}),
             (2, "k_dtype=i9", ["k_dtype=i9"], {}),
+            (2, "v: given", ["v_in_k=4"], {}),
+            (2, "v: the first 9 columns of k, which has 8", ["v_in_k=9"],
+             {name: ((1, 1, 1, 8), [0.0] * 8, "<f4") for name in ("q", "k")}),
             (2, "k_block=16", ["k_dtype=i8", "k_block=16"], {}),
             (2, "v holds no codes without v_dtype=", [], {"v_scales": ((2, 2, 7, 1), [0.5] * 28, "<f2")}),
             (2, "maks", [], {"maks": ((2, 2, 5, 7), [1] * 140, "|u1")}),

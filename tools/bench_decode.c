@@ -16,7 +16,8 @@ static const struct test_case gpu_cases[] = {
     {"attention_decode", "16,32,8,1,8192,128", "paged=16", 0},
     {"attention_decode", "64,32,8,1,8192,128", "k_lengths=random", 0},
     {"attention_decode", "64,32,32,1,4096,128", "k_dtype=i8 v_dtype=i8", 0},
-    {"attention_decode", "64,128,1,1,8192,576,512", "", 0},
+    {"attention_decode", "64,128,1,1,8192,576", "v_in_k=512", 0},
+    {"attention_decode", "64,128,1,1,8192,576", "v_in_k=512 paged=64", 0},
 };
 
 static const struct test_case cpu_cases[] = {
@@ -27,7 +28,7 @@ static const struct test_case cpu_cases[] = {
     {"attention_decode", "1,32,8,1,8192,128", "paged=16", 0},
     {"attention_decode", "4,32,8,1,2048,128", "k_lengths=random", 0},
     {"attention_decode", "1,32,8,1,8192,128", "k_dtype=i8 v_dtype=i8", 0},
-    {"attention_decode", "1,16,1,1,2048,576,512", "", 0},
+    {"attention_decode", "1,16,1,1,2048,576", "v_in_k=512", 0},
 };
 
 int bench_suite_decode(struct bench *bench) {

@@ -113,6 +113,7 @@ static const struct test_case cases[] = {
     {"attention_decode", "2,4,1,1,700,64", "paged=256 page_layout=hnd sinks=random", CASE_FULL},
     {"attention_decode", "2,4,2,7,300,64", "mask=random mask_dims=n,1,n,n alibi=standard splits=3", CASE_FULL},
     {"attention_decode", "2,16,1,1,300,576,512", "", CASE_FULL},
+    {"attention_decode", "2,16,1,1,300,576", "v_in_k=512 paged=16 k_lengths=random", CASE_FULL},
     {"attention_decode", "2,4,2,1,700,64", "k_dtype=i8 v_dtype=i8 splits=3", CASE_FULL},
     {"attention_decode", "1,8,2,1,8192,128", "", CASE_BENCH},
 

@@ -67,6 +67,8 @@ static void set_view(struct job_tensor *tensor) {
         view->dims[2] = n;
         view->strides[2] = n_stride;
     }
+    if (tensor->within)
+        tensor->view.dims[host->rank - 1] = tensor->columns;
 }
 
 int job_add(struct job *job, const char *name, bool output, struct array *array) {
@@ -115,6 +117,25 @@ int job_add_output(struct job *job, const char *name, enum element element, int 
         return complain_memory(name);
     array_poison(&array);
     return job_add(job, name, true, &array);
+}
+
+int job_add_within(struct job *job, const char *name, const char *whole, int64_t columns) {
+    const struct job_tensor *of = job_find(job, whole);
+    struct array empty = of->host;
+    if (columns < 0 || columns > of->view.dims[of->view.rank - 1])
+        return complain(EXIT_USAGE, "%s: the first %lld columns of %s, which has %lld", name, (long long)columns, whole,
+                        (long long)of->view.dims[of->view.rank - 1]);
+    const size_t within = (size_t)(of - job->tensors) + 1;
+    const bool order = of->sequence_first;
+    empty.count = 0;
+    empty.data = NULL;
+    FORWARD(job_add(job, name, false, &empty));
+    struct job_tensor *part = job_find(job, name);
+    part->within = within;
+    part->columns = columns;
+    part->host.data = job->tensors[within - 1].host.data;
+    job_set_order(job, name, order);
+    return EXIT_OK;
 }
 
 struct job_tensor *job_find(const struct job *job, const char *name) {
@@ -191,7 +212,8 @@ int job_arrange(struct job *job, struct settings *settings) {
 
 void job_release(struct job *job) {
     for (size_t i = 0; i < job->count; i++) {
-        array_free(&job->tensors[i].host);
+        if (!job->tensors[i].within)
+            array_free(&job->tensors[i].host);
         array_free(&job->tensors[i].result);
         if (job->tensors[i].buffer)
             clReleaseMemObject(job->tensors[i].buffer);

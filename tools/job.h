@@ -33,6 +33,8 @@ struct job_tensor {
     bool updated;        /* the call reads and writes it: its host array is what it holds before a launch */
     bool asked_for;      /* some part of the operation has looked it up: an input that nothing does is a misnomer */
     bool sequence_first; /* where 4-d: the host array is [B,N,H,D], the view [B,H,N,D] */
+    size_t within;       /* 1 + the index of a tensor whose first columns it is, in the same memory; 0: of none */
+    int64_t columns;     /* where it lies within another: how many */
     struct array host;   /* what lies in the buffer before a launch; NaN in outputs that are not read */
     struct array result; /* outputs: what job_read found */
     clattn_tensor view;  /* of the buffer, as the library sees it; of the host array without its memory */
@@ -132,6 +134,8 @@ int job_add(struct job *job, const char *name, bool output, struct array *array)
 int job_add_random(struct job *job, const char *name, const struct job_shape *shape, int rank, const int64_t *dims);
 /* Poisoned with NaN. */
 int job_add_output(struct job *job, const char *name, enum element element, int rank, const int64_t *dims);
+/* The first columns of another tensor, once that has its order; its array counts no elements of its own. */
+int job_add_within(struct job *job, const char *name, const char *whole, int64_t columns);
 struct job_tensor *job_find(const struct job *job, const char *name); /* NULL where absent */
 /* The views of a tensor that may be absent. */
 clattn_tensor job_view(const struct job *job, const char *name);

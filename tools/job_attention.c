@@ -48,6 +48,19 @@ static int take_orders(struct job *job, struct settings *settings) {
     return EXIT_OK;
 }
 
+/* v_in_k=512: values are the first so many columns of the keys. */
+static int take_values_in_keys(struct job *job, struct settings *settings) {
+    int64_t columns = 0;
+    bool given = false;
+    FORWARD(settings_integer(settings, "v_in_k", &columns, &given));
+    if (!given)
+        return EXIT_OK;
+    if (job_find(job, "v"))
+        return complain(EXIT_USAGE, "v: given, and said to be columns of k by v_in_k=%lld", (long long)columns);
+    FORWARD(job_require(job, "k", 4));
+    return job_add_within(job, "v", "k", columns);
+}
+
 clattn_attention_op *job_attention_op(const struct job *job) {
     struct job *own = (struct job *)job;
     return job->kind->op == CLATTN_OP_ATTENTION_BACKWARD ? &own->op.attention_backward.attention : &own->op.attention;
@@ -56,6 +69,7 @@ clattn_attention_op *job_attention_op(const struct job *job) {
 int job_attention_arrange(struct job *job, struct settings *settings) {
     FORWARD(job_require(job, "q", 4));
     FORWARD(take_orders(job, settings));
+    FORWARD(take_values_in_keys(job, settings));
     clattn_attention_init(job_attention_op(job));
     FORWARD(take_settings(job_attention_op(job), settings));
     FORWARD(job_attention_take_codes(job, settings));
@@ -225,6 +239,8 @@ void job_attention_describe(const struct job *job, char *to, size_t size) {
         (long long)op->q.dims[3]);
     if (op->v.dims[3] != op->q.dims[3])
         add(&text, ",%lld", (long long)op->v.dims[3]);
+    if (job_find(job, "v")->within)
+        add(&text, " v_in_k");
     add(&text, "%s", causal[op->causal]);
     if (op->has_diagonal)
         add(&text, " diagonal=%lld", (long long)op->diagonal);

@@ -296,6 +296,8 @@ static int quantise_named(struct job *job, struct settings *settings, const char
     FORWARD(take_format(settings, name, &format));
     if (!format.codes)
         return EXIT_OK;
+    if (!job_find(job, "v"))
+        return complain(EXIT_USAGE, "%s_dtype: not with v_in_k", name);
     if (format.dtype != CLATTN_F8_E4M3)
         FORWARD(settings_flag(settings, named(key, name, "zeros"), &zeros));
     const int64_t columns = tensor->host.dims[COLUMN];

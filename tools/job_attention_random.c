@@ -283,6 +283,8 @@ static int take_sizes(struct random_problem *problem) {
     problem->batch = dims[0], problem->heads = dims[1], problem->kv_heads = dims[2];
     problem->nq = dims[3], problem->nk = dims[4], problem->d = dims[5];
     problem->dv = shape->count == 7 ? dims[6] : dims[5];
+    if (shape->count == 7 && settings_text(problem->settings, "v_in_k"))
+        return complain(EXIT_USAGE, "v_in_k: says how many columns values have, as does DV of --shape");
     if (problem->kv_heads ? problem->heads % problem->kv_heads : problem->heads)
         return complain(EXIT_USAGE, "attention: %lld heads of queries are no multiple of %lld of keys",
                         (long long)problem->heads, (long long)problem->kv_heads);
@@ -308,7 +310,8 @@ static int add_keys(struct random_problem *problem) {
         rows = problem->page_size;
     }
     FORWARD(job_add_random(job, "k", problem->shape, 4, (int64_t[]){slabs, problem->kv_heads, rows, problem->d}));
-    FORWARD(job_add_random(job, "v", problem->shape, 4, (int64_t[]){slabs, problem->kv_heads, rows, problem->dv}));
+    if (!settings_text(problem->settings, "v_in_k"))
+        FORWARD(job_add_random(job, "v", problem->shape, 4, (int64_t[]){slabs, problem->kv_heads, rows, problem->dv}));
     job->sequence_first = false;
     return EXIT_OK;
 }

@@ -28,7 +28,14 @@ static int write_tensor(const struct job_tensor *tensor, const struct machine *m
                : complain(EXIT_UNSUPPORTED, "%s: writing failed (OpenCL error %d)", tensor->name, error);
 }
 
-static int make_buffer(const struct job_tensor *tensor, const struct machine *machine, cl_mem *out) {
+/* others: the buffers of the tensors before it. */
+static int make_buffer(const struct job_tensor *tensor, const struct machine *machine, const cl_mem *others,
+                       cl_mem *out) {
+    if (tensor->within) {
+        *out = others[tensor->within - 1];
+        clRetainMemObject(*out);
+        return EXIT_OK;
+    }
     *out = machine_buffer(machine, array_bytes(&tensor->host));
     if (!*out)
         return complain(EXIT_UNSUPPORTED, "%s: no device memory for %zu bytes", tensor->name,
@@ -37,9 +44,10 @@ static int make_buffer(const struct job_tensor *tensor, const struct machine *ma
 }
 
 /* With what the tensor's own buffer holds: the device copies sooner than the host writes. */
-static int copy_buffer(const struct job_tensor *tensor, const struct machine *machine, cl_mem *out) {
+static int copy_buffer(const struct job_tensor *tensor, const struct machine *machine, const cl_mem *others,
+                       cl_mem *out) {
     const size_t bytes = array_bytes(&tensor->host);
-    FORWARD(make_buffer(tensor, machine, out));
+    FORWARD(make_buffer(tensor, machine, others, out));
     const cl_int error =
         bytes ? clEnqueueCopyBuffer(machine->queue, tensor->buffer, *out, 0, 0, bytes, 0, NULL, NULL) : CL_SUCCESS;
     return error == CL_SUCCESS
@@ -69,12 +77,12 @@ static void choose_variant(struct job *job, const struct machine *machine) {
 }
 
 int job_upload(struct job *job, const struct machine *machine) {
+    cl_mem buffers[JOB_MAX_TENSORS];
     for (size_t i = 0; i < job->count; i++) {
-        cl_mem buffer;
-        const int code = make_buffer(&job->tensors[i], machine, &buffer);
-        attach(&job->tensors[i], buffer);
+        const int code = make_buffer(&job->tensors[i], machine, buffers, &buffers[i]);
+        attach(&job->tensors[i], buffers[i]);
         FORWARD(code);
-        FORWARD(write_tensor(&job->tensors[i], machine, buffer));
+        FORWARD(write_tensor(&job->tensors[i], machine, buffers[i]));
     }
     job->kind->bind(job);
     if (job->incomplete)
@@ -153,9 +161,11 @@ int job_sets_make(struct job_sets *sets, struct job *job, const struct machine *
     sets->buffers = calloc(count, sizeof *sets->buffers);
     if (!sets->buffers)
         return complain_memory(job->kind->name);
-    for (; sets->count < count; sets->count++)
+    for (; sets->count < count; sets->count++) {
+        cl_mem *set = sets->buffers[sets->count - 1];
         for (size_t i = 0; i < job->count; i++)
-            FORWARD(copy_buffer(&job->tensors[i], machine, &sets->buffers[sets->count - 1][i]));
+            FORWARD(copy_buffer(&job->tensors[i], machine, set, &set[i]));
+    }
     return EXIT_OK;
 }
 

@@ -185,7 +185,8 @@ static void note_p(const struct reference_error *found, struct errors *errors) {
 
 int oracle_compare_p(const struct oracle *oracle, struct job *job, const struct machine *machine, const char *variant,
                      const char *parameters, struct errors *errors) {
-    if (job->kind->op != CLATTN_OP_ATTENTION || oracle->p.count == 0 || job_attention_holds_codes(job_find(job, "v")))
+    if (job->kind->op != CLATTN_OP_ATTENTION || oracle->p.count == 0 || job_attention_holds_codes(job_find(job, "v")) ||
+        job_find(job, "v")->within > 0)
         return EXIT_OK;
     const struct job_tensor *v = job_find(job, "v");
     struct job_tensor *o = job_find(job, "o");
