@@ -175,6 +175,23 @@ class Run(Case):
             whole = self.swap(got[8], (1, 5, 2, 8)) if order else got[8]
             self.assertClose(whole, attention(self.q, self.k, self.k, self.shape_q, self.shape_k), 1e-5)
 
+    def test_a_prefix_that_all_sequences_share(self):
+        self.write_attention()
+        own = (1, 2, 4, 8)  # of seven keys, the first three are the prefix
+        for name in ("k", "v"):
+            values = getattr(self, name)
+            for part, first, count in (("prefix_" + name, 0, 3), (name, 3, 4)):
+                rows = sum((values[(h * 7 + first) * 8:(h * 7 + first + count) * 8] for h in range(2)), [])
+                write_npy(self.path(part), (1, 2, count, 8), rows)
+        files = sum((["--in", f"{n}={self.path(n)}"] for n in ("q", "k", "v", "prefix_k", "prefix_v")), [])
+        said = json.loads(self.ok("run", "attention_cascade", *files, "--out", f"o={self.path('o')}", "--check", "--json"))
+        self.assertTrue(said["check"]["ok"], said)
+        self.assertClose(read_npy(self.path("o"))[2], attention(self.q, self.k, self.v, self.shape_q, self.shape_k), 1e-5)
+        write_npy(self.path("prefix_v"), own, self.normal(64))
+        done = clattn("run", "attention_cascade", *files)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("prefix_v: want dimensions 1, 2, 3, 8", done.stderr)
+
     def test_gradients_of_attention_from_what_the_forward_call_left(self):
         files = self.write_attention()
         self.ok("run", "attention", *files, "--out", f"o={self.path('o')}", "--out", f"lse={self.path('lse')}")

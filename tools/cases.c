@@ -117,6 +117,11 @@ static const struct test_case cases[] = {
     {"attention_decode", "2,4,2,1,700,64", "k_dtype=i8 v_dtype=i8 splits=3", CASE_FULL},
     {"attention_decode", "1,8,2,1,8192,128", "", CASE_BENCH},
 
+    {"attention_cascade", "3,4,2,2,70,64", "prefix=200 causal=bottom_right k_lengths=random", CASE_QUICK},
+    {"attention_cascade", "1,4,2,20,90,64", "prefix=150 ragged=4 sinks=random softcap=5", CASE_FULL},
+    {"attention_cascade", "2,4,1,1,100,64", "prefix=129 paged=16 k_lengths=0,90", CASE_FULL},
+    {"attention_cascade", "4,32,8,1,512,128", "prefix=4096", CASE_BENCH},
+
     {"attention_backward", "1,2,2,65,70,64", "", CASE_QUICK},
     {"attention_backward", "2,4,2,65,129,64", "causal=bottom_right", CASE_QUICK},
     {"attention_backward", "2,4,2,65,129,64", "window=40,9 bias=random bias_dims=1,n,n,n", CASE_QUICK | CASE_MODIFIERS},

@@ -8,6 +8,7 @@
 
 static const struct job_kind *const kinds[] = {&job_attention,
                                                &job_attention_decode,
+                                               &job_attention_cascade,
                                                &job_attention_merge,
                                                &job_attention_backward,
                                                &job_softmax,

@@ -88,6 +88,7 @@ struct job {
         clattn_op head;
         clattn_attention_op attention;
         clattn_attention_backward_op attention_backward;
+        clattn_attention_cascade_op attention_cascade;
         clattn_attention_merge_op attention_merge;
         clattn_softmax_op softmax;
         clattn_softmax_merge_op softmax_merge;
@@ -114,10 +115,10 @@ struct job {
     char variant[32], parameters[32]; /* of launches that name none; "": the library's choice */
 };
 
-extern const struct job_kind job_attention, job_attention_decode, job_attention_merge, job_attention_backward,
-    job_softmax, job_log_softmax, job_logsumexp, job_softmax_state, job_softmax_merge, job_gemm, job_rms_norm,
-    job_layer_norm, job_rms_norm_backward, job_layer_norm_backward, job_softmax_backward, job_log_softmax_backward,
-    job_softmax_topk, job_rope_append, job_cast, job_unscale, job_adamw, job_sgd;
+extern const struct job_kind job_attention, job_attention_decode, job_attention_cascade, job_attention_merge,
+    job_attention_backward, job_softmax, job_log_softmax, job_logsumexp, job_softmax_state, job_softmax_merge, job_gemm,
+    job_rms_norm, job_layer_norm, job_rms_norm_backward, job_layer_norm_backward, job_softmax_backward,
+    job_log_softmax_backward, job_softmax_topk, job_rope_append, job_cast, job_unscale, job_adamw, job_sgd;
 
 /* NULL past the last. */
 const struct job_kind *job_kind_at(size_t index);

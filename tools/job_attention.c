@@ -63,7 +63,14 @@ static int take_values_in_keys(struct job *job, struct settings *settings) {
 
 clattn_attention_op *job_attention_op(const struct job *job) {
     struct job *own = (struct job *)job;
-    return job->kind->op == CLATTN_OP_ATTENTION_BACKWARD ? &own->op.attention_backward.attention : &own->op.attention;
+    switch (job->kind->op) {
+    case CLATTN_OP_ATTENTION_BACKWARD:
+        return &own->op.attention_backward.attention;
+    case CLATTN_OP_ATTENTION_CASCADE:
+        return &own->op.attention_cascade.suffix;
+    default:
+        return &own->op.attention;
+    }
 }
 
 int job_attention_arrange(struct job *job, struct settings *settings) {
@@ -76,14 +83,18 @@ int job_attention_arrange(struct job *job, struct settings *settings) {
     return job_attention_take_inputs(job, settings);
 }
 
-static int arrange(struct job *job, struct settings *settings) {
+int job_attention_add_outputs(struct job *job, struct settings *settings) {
     enum element out = ELEMENT_F32;
-    FORWARD(job_attention_arrange(job, settings));
     FORWARD(job_take_out_element(job, settings, "q", &out));
     const clattn_tensor q = job_view(job, "q"), v = job_view(job, "v");
     const int64_t dims[4] = {q.dims[0], q.dims[1], q.dims[2], v.dims[3]};
     FORWARD(job_add_output(job, "o", out, 4, dims));
     return job_add_output(job, "lse", ELEMENT_F32, 3, dims);
+}
+
+static int arrange(struct job *job, struct settings *settings) {
+    FORWARD(job_attention_arrange(job, settings));
+    return job_attention_add_outputs(job, settings);
 }
 
 /* The settings that attention does not have. */
@@ -146,8 +157,7 @@ static double flops(const struct job *job) {
     return 2.0 * (double)(op->q.dims[3] + op->v.dims[3]) * job_attention_pairs(job);
 }
 
-/* Keys and values that some query sees, once; other tensors whole. */
-static double decode_bytes(const struct job *job) {
+double job_attention_bytes(const struct job *job) {
     const clattn_attention_op *op = job_attention_op(job);
     const double pairs = job_attention_pairs(job), rows = (double)op->k.dims[0] * (double)op->k.dims[2];
     const double queries = (double)op->q.dims[1] * (double)(op->q.dims[2] > 0 ? op->q.dims[2] : 1);
@@ -284,5 +294,5 @@ const struct job_kind job_attention_decode = {.name = "attention_decode",
                                               .reference = reference,
                                               .original = job_attention_original,
                                               .flops = flops,
-                                              .bytes = decode_bytes,
+                                              .bytes = job_attention_bytes,
                                               .describe = job_attention_describe};

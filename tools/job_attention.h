@@ -13,6 +13,10 @@ clattn_attention_op *job_attention_op(const struct job *job);
 
 /* Settings and inputs, without the outputs. */
 int job_attention_arrange(struct job *job, struct settings *settings);
+/* o and lse. */
+int job_attention_add_outputs(struct job *job, struct settings *settings);
+/* Keys and values that some query sees, once; other tensors whole. */
+double job_attention_bytes(const struct job *job);
 void job_attention_bind(struct job *job);
 void job_attention_describe(const struct job *job, char *text, size_t size);
 

@@ -9,6 +9,8 @@
 
 static const char gradient_names[] =
     "q k v o lse dout dlse mask bias alibi sinks q_lengths k_lengths q_offsets k_offsets";
+static const char cascade_names[] = "q k v prefix_k prefix_v sinks q_lengths k_lengths q_offsets k_offsets page_table "
+                                    "k_scales k_zeros v_scales v_zeros";
 static const char forward_names[] = "q k v mask bias alibi sinks q_lengths k_lengths q_offsets k_offsets page_table "
                                     "k_scales k_zeros v_scales v_zeros"; /* all there are */
 
@@ -26,7 +28,9 @@ int64_t job_attention_columns(const struct job *job) {
 /* ---- names and types --------------------------------------------------------------------------------------------- */
 
 static int refuse_unknown(const struct job *job) {
-    const char *const names = job->kind->op == CLATTN_OP_ATTENTION_BACKWARD ? gradient_names : forward_names;
+    const char *const names = job->kind->op == CLATTN_OP_ATTENTION_BACKWARD  ? gradient_names
+                              : job->kind->op == CLATTN_OP_ATTENTION_CASCADE ? cascade_names
+                                                                             : forward_names;
     for (size_t i = 0; i < job->count; i++) {
         const char *name = job->tensors[i].name, *at = names;
         const size_t length = strlen(name);
