@@ -200,10 +200,7 @@ static void make_cascade(const clattn_attention_cascade_op *op, const clattn_wor
 
 static clattn_status plan_step(clattn_context *context, bool run_selftest, struct step *step) {
     const struct operation *operation = step->operation;
-    const int64_t tuning_size = operation->tuning_size(&step->problem);
-    FORWARD(choice_make(context, &step->problem, NULL, tuning_size, run_selftest, &step->choice));
-    return operation->plan != NULL ? operation->plan(context, step->op, &step->problem, run_selftest, &step->choice)
-                                   : CLATTN_SUCCESS;
+    return operation_choose(context, operation, step->op, &step->problem, NULL, run_selftest, &step->choice);
 }
 
 static clattn_status plan_cascade(clattn_context *context, const clattn_attention_cascade_op *op,

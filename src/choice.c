@@ -62,23 +62,34 @@ static clattn_status take_named(clattn_context *context, const struct problem *p
     return CLATTN_SUCCESS;
 }
 
-/* The rows before the chosen one. */
+/* The rows before the chosen one; what has no reason of its own gave way to a preferred one. */
 static void log_refusals(const clattn_context *context, const struct problem *problem, const struct choice *choice) {
     size_t count = 0;
     if (context->log.level < CLATTN_LOG_DEBUG)
         return;
-    for (const struct variant *row = variant_table(&count); row < choice->variant; row++)
+    for (const struct variant *row = variant_table(&count); row < choice->variant; row++) {
+        const char *reason = row->op == problem->op ? variant_pick_refusal(row, &choice->facts, problem) : NULL;
         if (row->op == problem->op)
             log_write(&context->log, CLATTN_LOG_DEBUG, "%s: not %s: %s", variant_op_name(problem->op), row->name,
-                      variant_pick_refusal(row, &choice->facts, problem));
+                      reason != NULL ? reason : "A tuning row prefers another.");
+    }
+}
+
+/* The variant that a tuning row prefers, where it accepts, else the first of the table that does. */
+static const struct variant *pick(const clattn_context *context, const struct problem *problem, bool prefer,
+                                  struct choice *out) {
+    const struct device_facts *facts = &out->facts;
+    const struct variant *preferred = prefer ? tuning_preferred(context->tuning, facts, problem) : NULL;
+    out->preferred = preferred != NULL && variant_refusal(preferred, facts, problem) == NULL;
+    return out->preferred ? preferred : variant_pick(facts, problem);
 }
 
 /* A self-test that fails takes a capability away, and the pick is made again without it. */
-static clattn_status take_first(clattn_context *context, const struct problem *problem, bool run_selftest,
+static clattn_status take_first(clattn_context *context, const struct problem *problem, bool prefer, bool run_selftest,
                                 struct choice *out) {
     char reasons[1024];
     do
-        out->variant = variant_pick(&out->facts, problem);
+        out->variant = pick(context, problem, prefer, out);
     while (out->variant != NULL && run_selftest && !tests_hold(context, out->variant, problem, &out->facts));
     if (out->variant != NULL) {
         log_refusals(context, problem, out);
@@ -117,18 +128,29 @@ static clattn_status override_parameters(const clattn_context *context, clattn_o
     return CLATTN_SUCCESS;
 }
 
-clattn_status choice_make(clattn_context *context, const struct problem *problem, const clattn_launch *launch,
-                          int64_t tuning_size, bool run_selftest, struct choice *out) {
+static clattn_status make(clattn_context *context, const struct problem *problem, const clattn_launch *launch,
+                          int64_t tuning_size, bool prefer, bool run_selftest, struct choice *out) {
     const char *name = launch != NULL ? launch->variant : NULL;
     const char *parameters = launch != NULL ? launch->parameters : NULL;
     out->facts = selftest_facts(context);
-    out->overridden = false;
+    out->overridden = out->preferred = false;
     if (name != NULL)
         FORWARD(take_named(context, problem, name, run_selftest, out));
     else
-        FORWARD(take_first(context, problem, run_selftest, out));
+        FORWARD(take_first(context, problem, prefer && parameters == NULL, run_selftest, out));
     out->untested = !run_selftest && selftest_is_due(context, relied_on(out->variant, &out->facts));
     const struct tuning_key key = {out->variant->name, problem->op, problem->dtype, tuning_size};
     out->source = tuning_find(context->tuning, &out->facts, &key, &out->parameters);
     return parameters != NULL ? override_parameters(context, problem->op, parameters, out) : CLATTN_SUCCESS;
+}
+
+clattn_status choice_make(clattn_context *context, const struct problem *problem, const clattn_launch *launch,
+                          int64_t tuning_size, bool run_selftest, struct choice *out) {
+    return make(context, problem, launch, tuning_size, true, run_selftest, out);
+}
+
+clattn_status choice_make_unpreferred(clattn_context *context, const struct problem *problem,
+                                      const clattn_launch *launch, int64_t tuning_size, bool run_selftest,
+                                      struct choice *out) {
+    return make(context, problem, launch, tuning_size, false, run_selftest, out);
 }

@@ -95,7 +95,7 @@ static clattn_status open_context(clattn_context *context, const clattn_context_
               CLATTN_OUT_OF_HOST_MEMORY, "context: out of memory");
     FORWARD(device_query(context->device, options->capabilities, &context->facts));
     FORWARD(tuning_load(context->tuning_path, &context->log, &context->tuning));
-    tuning_narrow(context->tuning, &context->facts);
+    tuning_narrow(context->tuning, &context->facts, context->cl_dir, &context->log);
     return CLATTN_SUCCESS;
 }
 

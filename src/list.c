@@ -172,7 +172,6 @@ clattn_status list_operation_plan(clattn_context *context, const clattn_op *op, 
               blocks = parameters_get(&choice->parameters, "blocks", 0);
     RETURN_IF(choice->overridden && (uint32_t)group > most, CLATTN_INVALID_ARGUMENT,
               "parameters: group = %d, the device takes %u", group, (unsigned)most);
-    RETURN_IF(vector == 2, CLATTN_INVALID_ARGUMENT, "parameters: vector = 2 is none of 0, 1, 4 and 8");
     if (group == 0 || (uint32_t)group > most)
         group = usual_group(facts, most);
     choice->parameters.count = 0;

@@ -82,14 +82,27 @@ static clattn_status check(clattn_context *context, const clattn_op *op, clattn_
     return call->operation->check(context, op, &call->problem, &call->empty);
 }
 
+static clattn_status plan(clattn_context *context, const struct operation *operation, const clattn_op *op,
+                          const struct problem *problem, bool run_selftest, struct choice *choice) {
+    return operation->plan != NULL ? operation->plan(context, op, problem, run_selftest, choice) : CLATTN_SUCCESS;
+}
+
+clattn_status operation_choose(clattn_context *context, const struct operation *operation, const clattn_op *op,
+                               const struct problem *problem, const clattn_launch *launch, bool run_selftest,
+                               struct choice *choice) {
+    const int64_t size = operation->tuning_size(problem);
+    FORWARD(choice_make(context, problem, launch, size, run_selftest, choice));
+    const clattn_status status = plan(context, operation, op, problem, run_selftest, choice);
+    if (status != CLATTN_UNSUPPORTED || !choice->preferred)
+        return status;
+    FORWARD(choice_make_unpreferred(context, problem, launch, size, run_selftest, choice));
+    return plan(context, operation, op, problem, run_selftest, choice);
+}
+
 /* Whatever a call would be refused for, but for its queue, events and workspace, is refused at the end of this. */
 static clattn_status choose(clattn_context *context, const clattn_launch *launch, bool run_selftest,
                             struct call *call) {
-    const struct operation *operation = call->operation;
-    FORWARD(choice_make(context, &call->problem, launch, operation->tuning_size(&call->problem), run_selftest,
-                        &call->choice));
-    return operation->plan != NULL ? operation->plan(context, call->op, &call->problem, run_selftest, &call->choice)
-                                   : CLATTN_SUCCESS;
+    return operation_choose(context, call->operation, call->op, &call->problem, launch, run_selftest, &call->choice);
 }
 
 /* Without self-tests. */
@@ -221,6 +234,7 @@ clattn_status clattn_variant_choose(clattn_context *context, const clattn_op *op
         snprintf(filled.source, sizeof filled.source, "%s", source);
         call.operation->describe(&call.problem, &call.choice, filled.name, sizeof filled.name);
         parameters_print(&call.choice.parameters, filled.parameters, sizeof filled.parameters);
+        filled.tuning_size = call.operation->tuning_size(&call.problem);
     }
     memcpy(choice, &filled, filled.size < sizeof filled ? filled.size : sizeof filled);
     return CLATTN_SUCCESS;

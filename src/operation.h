@@ -38,6 +38,12 @@ extern const struct operation operation_attention, operation_attention_backward,
 
 const struct operation *operation_of(clattn_op_kind kind); /* NULL where unknown */
 
+/* choice_make() and the operation's plan. A variant that a row prefers makes way for the usual one where its plan is
+ * refused: a tuning row makes no call fail. */
+clattn_status operation_choose(clattn_context *context, const struct operation *operation, const clattn_op *op,
+                               const struct problem *problem, const clattn_launch *launch, bool run_selftest,
+                               struct choice *choice);
+
 /* The whole of a public call: check, choose, plan, launch. An operation that is a step of another (the products of
  * unfused attention) is run through this too, with a launch of its own whose events chain the steps. */
 clattn_status operation_run(clattn_context *context, const clattn_op *op, clattn_op_kind kind,

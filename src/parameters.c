@@ -53,6 +53,8 @@ const char *parameters_refusal(const struct parameters *set) {
         {"blocks", 0, 65536, false, "blocks must lie in 0..65536."},
         {"vector", 0, 8, true, "vector must be 0, 1, 4 or 8."},
     };
+    if (parameters_get(set, "vector", 0) == 2)
+        return "vector must be 0, 1, 4 or 8.";
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
         const int value = parameters_get(set, ranges[i].name, ranges[i].least);
         if (value < ranges[i].least || value > ranges[i].most || (ranges[i].power_of_two && (value & (value - 1)) != 0))

@@ -122,7 +122,8 @@ clattn_status rows_plan(const struct choice *choice, const struct rows *rows, st
 clattn_status rows_choose(struct choice *choice, const struct rows *rows) {
     struct softmax_plan plan;
     clattn_status status = rows_plan(choice, rows, &plan);
-    if (status == CLATTN_INVALID_ARGUMENT && !choice->overridden) {
+    const bool mixed_up = status == CLATTN_SUCCESS && plan.team > 1 && !variant_keeps_rows(&choice->facts);
+    if ((status == CLATTN_INVALID_ARGUMENT || mixed_up) && !choice->overridden) {
         choice->parameters.count = 0;
         status = rows_plan(choice, rows, &plan);
     }

@@ -3,7 +3,6 @@
 #include "source.h"
 #include "os.h"
 #include "status.h"
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,8 +85,7 @@ static const char *skip_blanks(const char *text) {
     return text + strspn(text, " \t");
 }
 
-/* Finds the quoted path of an #include line. */
-static bool parse_include(const char *line, const char **path, size_t *length) {
+bool source_is_include(const char *line, const char **path, size_t *length) {
     const char *at = skip_blanks(line);
     if (*at != '#')
         return false;
@@ -135,6 +133,10 @@ static char *load_embedded(const char *name, size_t *size) {
     return NULL;
 }
 
+char *source_load(const char *dir, const char *name, size_t *size) {
+    return dir != NULL ? load_from_folder(dir, name, size) : load_embedded(name, size);
+}
+
 static clattn_status expand_file(struct expansion *out, const char *name, const char *includer);
 
 static clattn_status expand_include(struct expansion *out, const char *path, size_t length, const char *name,
@@ -156,7 +158,7 @@ static clattn_status expand_text(struct expansion *out, const char *name, const 
         const size_t length = strcspn(line, "\n");
         const char *path;
         size_t path_length;
-        if (parse_include(line, &path, &path_length)) {
+        if (source_is_include(line, &path, &path_length)) {
             FORWARD(expand_include(out, path, path_length, name, number));
         } else {
             FORWARD(append(out, line, length));
@@ -169,7 +171,7 @@ static clattn_status expand_text(struct expansion *out, const char *name, const 
 
 static clattn_status expand_file(struct expansion *out, const char *name, const char *includer) {
     size_t size = 0;
-    char *text = out->dir != NULL ? load_from_folder(out->dir, name, &size) : load_embedded(name, &size);
+    char *text = source_load(out->dir, name, &size);
     RETURN_IF(text == NULL, CLATTN_INTERNAL_ERROR, "kernel file \"%s\" (wanted by %s) cannot be read from %s", name,
               includer, out->dir != NULL ? out->dir : "the library");
     const clattn_status status = expand_text(out, name, text);

@@ -4,6 +4,7 @@
 #define CLATTN_SOURCE_H
 
 #include <clattn/clattn.h>
+#include <stdbool.h>
 
 /* One embedded file; the build generates the table. */
 struct source_file {
@@ -28,5 +29,10 @@ extern const size_t tuning_embedded_count;
  *
  * dir NULL: embedded. A missing file is CLATTN_INTERNAL_ERROR, naming it and its includer. */
 clattn_status source_expand(const char *dir, const char *name, const char *options, char **text, size_t *size);
+
+/* One file as it is, NUL-terminated in malloc'd memory; NULL where it cannot be read. */
+char *source_load(const char *dir, const char *name, size_t *size);
+/* The quoted path of a line that is an #include. */
+bool source_is_include(const char *line, const char **path, size_t *length);
 
 #endif

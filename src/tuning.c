@@ -1,145 +1,38 @@
-/* Tuning rows: read once from JSON, then searched. A file may come from anywhere, so that every field is checked: a
- * file that is no JSON is dropped whole, a row that breaks a rule is dropped alone, and both are told to the log. */
+/* Tuning rows: read once from JSON, then searched. A file that is no JSON is dropped whole, a row that breaks a rule is
+ * dropped alone, and both are told to the log. */
 #include "tuning.h"
 #include "os.h"
-#include "pipeline_size.h"
 #include "source.h"
 #include "status.h"
-#include "tensor.h"
-#include "tile_size.h"
+#include "tuning_kernels.h"
+#include "tuning_row.h"
 
 #include <cjson/cJSON.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { FILE_LIMIT = 1 << 20, ROW_LIMIT = 4096 };
 
-struct row {
-    const struct variant *variant;
-    clattn_dtype dtype; /* 0: any */
-    int64_t max_size;
-    enum tuning_source level;
-    bool user;
-    size_t index;     /* as read */
-    char target[128]; /* device, architecture or vendor, as level says */
-    struct parameters parameters;
-};
-
 struct tuning {
-    struct row *rows; /* best first */
-    size_t count, capacity;
+    struct tuning_row *rows; /* best first; then those that are out of date */
+    size_t count;            /* of those in force */
+    size_t all, capacity;
 };
-
-const char *tuning_refusal(const struct variant *variant, const struct parameters *parameters) {
-    const char *range = parameters_refusal(parameters);
-    if (range == NULL && variant->schedule == SCHEDULE_PIPELINED)
-        return pipeline_refusal(parameters);
-    return range != NULL ? range : tile_shape_refusal(variant->backend, variant->op, parameters);
-}
-
-/* ---- reading a row ----------------------------------------------------------------------------------------------- */
-
-/* Each reader returns NULL, or what is wrong. */
-
-static const char *read_target(const cJSON *json, struct row *row) {
-    static const struct {
-        const char *field;
-        enum tuning_source level;
-    } targets[] = {{"device", TUNING_DEVICE}, {"architecture", TUNING_ARCHITECTURE}, {"vendor", TUNING_VENDOR}};
-    row->level = TUNING_DEFAULT;
-    for (size_t i = 0; i < sizeof targets / sizeof targets[0]; i++) {
-        const cJSON *field = cJSON_GetObjectItemCaseSensitive(json, targets[i].field);
-        if (field == NULL)
-            continue;
-        if (!cJSON_IsString(field) || field->valuestring[0] == '\0' || strlen(field->valuestring) >= sizeof row->target)
-            return "device, architecture and vendor must be short texts";
-        if (row->level == TUNING_DEFAULT) {
-            row->level = targets[i].level;
-            strcpy(row->target, field->valuestring);
-        }
-    }
-    return NULL;
-}
-
-static bool is_named(const struct variant *variant, const cJSON *name, const cJSON *op) {
-    return strcmp(variant->name, name->valuestring) == 0 &&
-           (op == NULL || strcmp(variant_op_name(variant->op), op->valuestring) == 0);
-}
-
-static const char *read_variant(const cJSON *json, struct row *row) {
-    const cJSON *op = cJSON_GetObjectItemCaseSensitive(json, "op");
-    const cJSON *name = cJSON_GetObjectItemCaseSensitive(json, "variant");
-    size_t count = 0;
-    const struct variant *table = variant_table(&count);
-    if (!cJSON_IsString(name) || (op != NULL && !cJSON_IsString(op)))
-        return "variant must be a text, and op where it is given";
-    for (size_t i = 0; i < count; i++) {
-        if (!is_named(&table[i], name, op))
-            continue;
-        if (row->variant != NULL)
-            return "several operations have this variant: op must say which";
-        row->variant = &table[i];
-    }
-    return row->variant == NULL ? "this library has no such variant" : NULL;
-}
-
-static const char *read_bounds(const cJSON *json, struct row *row) {
-    const cJSON *dtype = cJSON_GetObjectItemCaseSensitive(json, "dtype");
-    const cJSON *size = cJSON_GetObjectItemCaseSensitive(json, "max_size");
-    row->max_size = INT64_MAX;
-    if (size != NULL) {
-        if (!cJSON_IsNumber(size) || !(size->valuedouble >= 0 && size->valuedouble <= 0x1p53))
-            return "max_size must be a number from 0 to 2^53";
-        row->max_size = (int64_t)size->valuedouble;
-    }
-    if (dtype == NULL)
-        return NULL;
-    for (int i = CLATTN_F32; cJSON_IsString(dtype) && i <= CLATTN_BF16; i++)
-        if (strcmp(tensor_dtype_name((clattn_dtype)i), dtype->valuestring) == 0)
-            row->dtype = (clattn_dtype)i;
-    return row->dtype == 0 ? "dtype must be f32, f16 or bf16" : NULL;
-}
-
-static const char *read_parameters(const cJSON *json, struct row *row) {
-    const cJSON *parameters = cJSON_GetObjectItemCaseSensitive(json, "parameters");
-    if (!cJSON_IsObject(parameters))
-        return "parameters must be an object";
-    for (const cJSON *item = parameters->child; item != NULL; item = item->next) {
-        const double value = item->valuedouble;
-        if (!cJSON_IsNumber(item) || !(value >= 0 && value <= 0x1p30) || value != floor(value))
-            return "a parameter must be a whole number from 0 to 2^30";
-        if (!parameters_put(&row->parameters, item->string, (int)value))
-            return "too many parameters, or one with an empty or long name";
-    }
-    return tuning_refusal(row->variant, &row->parameters);
-}
-
-static const char *read_row(const cJSON *json, struct row *row) {
-    const char *wrong = cJSON_IsObject(json) ? NULL : "a row must be an object";
-    if (wrong == NULL)
-        wrong = read_target(json, row);
-    if (wrong == NULL)
-        wrong = read_variant(json, row);
-    if (wrong == NULL)
-        wrong = read_bounds(json, row);
-    return wrong != NULL ? wrong : read_parameters(json, row);
-}
 
 /* ---- reading a file ---------------------------------------------------------------------------------------------- */
 
-static bool append(struct tuning *tuning, const struct row *row) {
-    if (tuning->count == tuning->capacity) {
+static bool append(struct tuning *tuning, const struct tuning_row *row) {
+    if (tuning->all == tuning->capacity) {
         const size_t capacity = tuning->capacity == 0 ? 64 : 2 * tuning->capacity;
-        struct row *rows = realloc(tuning->rows, capacity * sizeof *rows);
+        struct tuning_row *rows = realloc(tuning->rows, capacity * sizeof *rows);
         if (rows == NULL)
             return false;
         tuning->rows = rows;
         tuning->capacity = capacity;
     }
-    tuning->rows[tuning->count] = *row;
-    tuning->rows[tuning->count].index = tuning->count;
-    tuning->count++;
+    tuning->rows[tuning->all] = *row;
+    tuning->rows[tuning->all].index = tuning->all;
+    tuning->count = ++tuning->all;
     return true;
 }
 
@@ -147,12 +40,12 @@ static bool append(struct tuning *tuning, const struct row *row) {
 static bool read_rows(struct tuning *tuning, const cJSON *rows, bool user, const char *path, const struct log *log) {
     int index = 0;
     for (const cJSON *item = rows->child; item != NULL; item = item->next, index++) {
-        struct row row = {.user = user};
+        struct tuning_row row = {.user = user};
         if (index == ROW_LIMIT) {
             log_write(log, CLATTN_LOG_WARNING, "tuning: %s: only the first %d rows are used", path, ROW_LIMIT);
             return true;
         }
-        const char *wrong = read_row(item, &row);
+        const char *wrong = tuning_row_read(item, &row);
         if (wrong != NULL)
             log_write(log, CLATTN_LOG_WARNING, "tuning: %s: row %d ignored: %s", path, index, wrong);
         else if (!append(tuning, &row))
@@ -193,13 +86,13 @@ static clattn_status read_user(struct tuning *tuning, const char *path, const st
 
 /* Best first, so that the first row that suits is the one. */
 static int compare_rows(const void *left, const void *right) {
-    const struct row *a = left, *b = right;
+    const struct tuning_row *a = left, *b = right;
     if (a->level != b->level)
         return a->level < b->level ? -1 : 1;
     if (a->user != b->user)
         return a->user ? -1 : 1;
-    if (a->max_size != b->max_size)
-        return a->max_size < b->max_size ? -1 : 1;
+    if (a->size.most != b->size.most)
+        return a->size.most < b->size.most ? -1 : 1;
     if ((a->dtype == 0) != (b->dtype == 0))
         return a->dtype != 0 ? -1 : 1;
     return a->index < b->index ? -1 : 1;
@@ -236,7 +129,9 @@ void tuning_free(struct tuning *tuning) {
 
 /* ---- searching --------------------------------------------------------------------------------------------------- */
 
-static bool is_for_device(const struct row *row, const struct device_facts *facts) {
+static bool is_for_device(const struct tuning_row *row, const struct device_facts *facts) {
+    if (row->driver[0] != '\0' && strcmp(row->driver, facts->driver) != 0)
+        return false;
     switch (row->level) {
     case TUNING_DEVICE:
         return strcmp(row->target, facts->name) == 0;
@@ -249,21 +144,17 @@ static bool is_for_device(const struct row *row, const struct device_facts *fact
     }
 }
 
-void tuning_narrow(struct tuning *tuning, const struct device_facts *facts) {
-    size_t kept = 0;
-    for (size_t i = 0; i < tuning->count; i++)
-        if (is_for_device(&tuning->rows[i], facts))
-            tuning->rows[kept++] = tuning->rows[i];
-    tuning->count = kept;
+static bool holds(const struct tuning_range *range, int64_t value) {
+    return range->least <= value && value <= range->most;
 }
 
 enum tuning_source tuning_find(const struct tuning *tuning, const struct device_facts *facts,
                                const struct tuning_key *key, struct parameters *out) {
     const struct variant *variant = variant_named(key->op, key->variant);
     for (size_t i = 0; i < tuning->count; i++) {
-        const struct row *row = &tuning->rows[i];
-        if (row->variant != variant || row->max_size < key->size || (row->dtype != 0 && row->dtype != key->dtype) ||
-            !is_for_device(row, facts))
+        const struct tuning_row *row = &tuning->rows[i];
+        if (row->variant != variant || row->prefers || !holds(&row->size, key->size) ||
+            (row->dtype != 0 && row->dtype != key->dtype) || !is_for_device(row, facts))
             continue;
         *out = row->parameters;
         return row->level;
@@ -272,11 +163,114 @@ enum tuning_source tuning_find(const struct tuning *tuning, const struct device_
     return TUNING_NONE;
 }
 
+/* A causal limit that starts at the last key hides nothing from a single query. */
+static bool suits(const struct tuning_row *row, const struct problem *problem) {
+    const int64_t size = problem->head_dim > problem->value_dim ? problem->head_dim : problem->value_dim;
+    const int causal = problem->causal && problem->nq > 1;
+    if (row->variant->schedule == SCHEDULE_UNFUSED && (problem->modifiers & ~(unsigned)MODIFIER_BAND) != 0)
+        return false;
+    return row->variant->op == problem->op && (row->dtype == 0 || row->dtype == problem->dtype) &&
+           holds(&row->size, size) && holds(&row->queries, problem->nq) && holds(&row->keys, problem->nk) &&
+           holds(&row->heads, problem->batch * problem->heads) &&
+           holds(&row->sharing, problem->kv_heads > 0 ? problem->heads / problem->kv_heads : 0) &&
+           (row->causal < 0 || row->causal == causal);
+}
+
+const struct variant *tuning_preferred(const struct tuning *tuning, const struct device_facts *facts,
+                                       const struct problem *problem) {
+    if (problem->windowed || problem->k_stored.dtype != 0 || problem->v_stored.dtype != 0)
+        return NULL;
+    for (size_t i = 0; i < tuning->count; i++) {
+        const struct tuning_row *row = &tuning->rows[i];
+        if (row->prefers && suits(row, problem) && is_for_device(row, facts))
+            return row->variant;
+    }
+    return NULL;
+}
+
+/* ---- narrowing --------------------------------------------------------------------------------------------------- */
+
+/* Hashes of kernels, each computed once. */
+struct hashes {
+    const char *dir;
+    struct {
+        clattn_op_kind op;
+        enum backend backend;
+        char text[17];
+    } known[32];
+    int count;
+};
+
+static const char *hash_of(struct hashes *hashes, const struct tuning_row *row) {
+    const enum backend backend = row->prefers ? TUNING_KERNELS_ALL : row->variant->backend;
+    int i = 0;
+    while (i < hashes->count && (hashes->known[i].op != row->variant->op || hashes->known[i].backend != backend))
+        i++;
+    if (i == hashes->count) {
+        if (i == sizeof hashes->known / sizeof hashes->known[0])
+            i = hashes->count = 0;
+        hashes->known[i].op = row->variant->op;
+        hashes->known[i].backend = backend;
+        if (!tuning_kernels_hash(hashes->dir, row->variant->op, backend, hashes->known[i].text))
+            hashes->known[i].text[0] = '\0';
+        hashes->count++;
+    }
+    return hashes->known[i].text;
+}
+
+static const char *find_stale(const struct tuning_row *row, const struct device_facts *facts, struct hashes *hashes) {
+    if (row->driver[0] != '\0' && strcmp(row->driver, facts->driver) != 0)
+        return "measured with another driver";
+    if (row->kernels[0] != '\0' && strcmp(row->kernels, hash_of(hashes, row)) != 0)
+        return "measured with other kernels";
+    return NULL;
+}
+
+static bool is_of_device(const struct tuning_row *row, const struct device_facts *facts) {
+    struct tuning_row any_driver = *row;
+    any_driver.driver[0] = '\0';
+    return is_for_device(&any_driver, facts);
+}
+
+/* Those in force first, else in their order. */
+static int compare_stale(const void *left, const void *right) {
+    const struct tuning_row *a = left, *b = right;
+    if ((a->stale != NULL) != (b->stale != NULL))
+        return a->stale != NULL ? 1 : -1;
+    return compare_rows(left, right);
+}
+
+void tuning_narrow(struct tuning *tuning, const struct device_facts *facts, const char *cl_dir, const struct log *log) {
+    struct hashes hashes = {.dir = cl_dir};
+    size_t kept = 0, stale = 0;
+    for (size_t i = 0; i < tuning->all; i++) {
+        if (!is_of_device(&tuning->rows[i], facts))
+            continue;
+        struct tuning_row *row = &tuning->rows[kept++];
+        *row = tuning->rows[i];
+        row->stale = find_stale(row, facts, &hashes);
+        stale += row->stale != NULL;
+    }
+    tuning->all = kept;
+    tuning->count = kept - stale;
+    if (stale == 0)
+        return;
+    qsort(tuning->rows, tuning->all, sizeof *tuning->rows, compare_stale);
+    log_write(log, CLATTN_LOG_WARNING,
+              "tuning: %zu rows for this device are ignored, being measured with another driver or other kernels; the "
+              "first is of %s",
+              stale, tuning->rows[tuning->count].variant->name);
+}
+
+const struct tuning_row *tuning_row_at(const struct tuning *tuning, size_t index) {
+    return index < tuning->all ? &tuning->rows[index] : NULL;
+}
+
 bool tuning_knows(const struct tuning *tuning, clattn_op_kind op, const char *variant, const char *parameter) {
     const struct variant *wanted = variant_named(op, variant);
     for (size_t i = 0; i < tuning->count; i++) {
-        const struct row *row = &tuning->rows[i];
-        if (row->user || row->variant != wanted)
+        const struct tuning_row *row = &tuning->rows[i];
+        if (row->user || row->prefers || row->variant != wanted)
             continue;
         for (int p = 0; p < row->parameters.count; p++)
             if (strcmp(row->parameters.item[p].name, parameter) == 0)

@@ -116,7 +116,7 @@ static void falls_back_in_four_steps(void **state) {
     }
     const struct device_facts facts = invented("H100", "sm_90", VENDOR_NVIDIA);
     struct parameters found = {0};
-    tuning_narrow(tuning, &facts);
+    tuning_narrow(tuning, &facts, NULL, &test_log);
     assert_int_equal(tuning_find(tuning, &facts, &fold_key, &found), TUNING_ARCHITECTURE);
     assert_int_equal(parameters_get(&found, "x", -1), 2);
     const struct tuning_key unknown = {"no such variant", CLATTN_OP_GEMM, CLATTN_F32, 1};
@@ -209,6 +209,32 @@ static void bad_rows_are_ignored_alone(void **state) {
         "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"max_size\": 1e30, \"parameters\": {}}",
         "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"device\": 5, \"parameters\": {}}",
         "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"device\": \"\", \"parameters\": {}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"device\": \"\\u001b[2J\", \"parameters\": {}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"device\": [\"any\"], \"parameters\": {}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"../../fold\", \"parameters\": {}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"driver\": 5, \"parameters\": {}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"driver\": \"\\n\", \"parameters\": {}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"kernels\": 5, \"parameters\": {}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"kernels\": \"0123456789abcde\", \"parameters\": {}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"kernels\": \"../../../../../\", \"parameters\": {}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"min_size\": 5, \"max_size\": 4, \"parameters\": {}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"min_size\": 1e999, \"parameters\": {}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"max_size\": 1.5, \"parameters\": {}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"parameters\": {\"x\": 9223372036854775808}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"parameters\": {\"x=1,y\": 1}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"parameters\": {\"x\": {\"x\": 1}}}",
+        "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"prefer\": \"fold\", \"parameters\": {}}",
+        "{\"op\": \"softmax_merge\", \"prefer\": \"fold\"}",
+        "{\"op\": \"attention\", \"prefer\": \"no such variant\"}",
+        "{\"op\": \"attention\", \"prefer\": [\"unfused\"]}",
+        "{\"op\": \"attention\", \"prefer\": \"unfused\", \"parameters\": {}}",
+        "{\"op\": \"attention\", \"prefer\": \"unfused\", \"queries\": 5}",
+        "{\"op\": \"attention\", \"prefer\": \"unfused\", \"queries\": [5]}",
+        "{\"op\": \"attention\", \"prefer\": \"unfused\", \"keys\": [6, 5]}",
+        "{\"op\": \"attention\", \"prefer\": \"unfused\", \"heads\": [1, 2, 3]}",
+        "{\"op\": \"attention\", \"prefer\": \"unfused\", \"sharing\": [\"1\", 2]}",
+        "{\"op\": \"attention\", \"prefer\": \"unfused\", \"keys\": [-1, 1e999]}",
+        "{\"op\": \"attention\", \"prefer\": \"unfused\", \"causal\": \"yes\"}",
     };
     const struct device_facts facts = invented("any", "unknown", VENDOR_OTHER);
     (void)state;
@@ -245,6 +271,7 @@ static void impossible_values_are_dropped(void **state) {
         {CLATTN_OP_SOFTMAX, "subgroup", "\"team\": 3"},
         {CLATTN_OP_SOFTMAX, "group", "\"group\": 2048"},
         {CLATTN_OP_SOFTMAX, "online", "\"vector\": 16"},
+        {CLATTN_OP_CAST, "elements", "\"vector\": 2"},
     };
     const struct device_facts facts = invented("mine", "unknown", VENDOR_OTHER);
     (void)state;
@@ -328,6 +355,18 @@ static void huge_files_are_ignored(void **state) {
     memcpy(text + size - 4, "5]} ", 4);
     struct tuning *tuning = load_bytes(text, size);
     assert_int_equal(tuning_find(tuning, &facts, &fold_key, &found), TUNING_NONE);
+    tuning_free(tuning);
+    /* One value nested as deep as a file may be: its row alone is refused. */
+    text[0] = '\0';
+    strcat(text, "{\"rows\":[{\"variant\":");
+    for (int i = 0; i < 900; i++)
+        strcat(text, "[");
+    for (int i = 0; i < 900; i++)
+        strcat(text, "]");
+    strcat(text, "},{\"op\":\"softmax_merge\",\"variant\":\"fold\",\"parameters\":{\"x\":1}}]}");
+    tuning = load_bytes(text, strlen(text));
+    assert_int_equal(warnings, 1);
+    assert_int_equal(tuning_find(tuning, &facts, &fold_key, &found), TUNING_DEFAULT);
     tuning_free(tuning);
     /* Nested as deep as the size allows: the parser must not run out of stack. */
     memset(text, '[', 1u << 19);

@@ -552,6 +552,33 @@ class Reports(Case):
                     self.assertIn("clblast", [choice["variant"], *others])
         self.assertIn(said["devices"][0]["name"], self.ok("info"))
 
+    def database(self, *rows):
+        with open(self.path("tuning.json"), "w") as file:
+            json.dump({"rows": rows}, file)
+        return {"CLATTN_TUNING_DB": self.path("tuning.json")}
+
+    def test_info_shows_the_rows_of_a_database(self):
+        env = self.database({"op": "softmax", "variant": "online", "dtype": "f32", "min_size": 65, "parameters": {"vector": 4}},
+                            {"op": "gemm", "variant": "tiled_fma", "driver": "none", "parameters": {}},
+                            {"op": "attention", "prefer": "two_pass_fma", "keys": [40, 50]},
+                            {"device": "no such device", "op": "gemm", "variant": "tiled_fma", "parameters": {}})
+        for device in json.loads(self.ok("info", "--json", env=env))["devices"]:
+            rows = {row["op"]: row for row in device["tuning_rows"] if not row["shipped"]}
+            self.assertEqual(sorted(rows), ["attention", "gemm", "softmax"])
+            self.assertEqual([rows[op]["ignored"] for op in sorted(rows)], ["", "measured with another driver", ""])
+            self.assertEqual((rows["softmax"]["min_size"], rows["softmax"]["parameters"]), (65, "vector=4"))
+            self.assertEqual((rows["attention"]["prefer"], rows["attention"]["problems"]), ("two_pass_fma", "keys=40..50"))
+        said = self.ok("info", env=env)
+        self.assertIn("two_pass_fma", said[said.index("tuning rows:"):])
+        self.assertIn("ignored, measured with another driver", said)
+
+    def test_attention_runs_what_a_row_prefers(self):
+        env = self.database({"op": "attention", "prefer": "two_pass_fma", "keys": [40, 50]})
+        for keys, preferred in ((48, True), (56, False)):
+            said = json.loads(self.ok("bench", "attention", "--shape", f"1,2,2,48,{keys},64", "--json", env=env))
+            self.assertEqual(said["results"][0]["variant"] == "two_pass_fma", preferred)
+            self.assertTrue(said["results"][0]["ok"])
+
     def test_check_covers_every_accepted_variant(self):
         said = json.loads(self.ok("check", "softmax_state", "logsumexp", "--dtype", "f32", "--json"))
         self.assertTrue(all(r["ok"] and r["max_abs"] is not None and r["median_s"] > 0 for r in said["results"]))

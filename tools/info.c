@@ -13,7 +13,7 @@ static const char help[] =
     "Usage: clattn info [--json] [--device D]\n\n"
     "Shows platforms and devices: driver, architecture, memory, sub-group back-end, capabilities and the outcome of\n"
     "their self-tests, the variants that each operation would run on representative problems and why better ones are\n"
-    "refused, and where the program cache and the tuning database lie.\n\n"
+    "refused, where the program cache and the tuning database lie, and which tuning rows are in force.\n\n"
     "  --json       one JSON document\n"
     "  --device D   only this device: its number, or a part of its name\n\n"
     "Example: clattn info --json\n";
@@ -126,6 +126,29 @@ static void describe_choices(cJSON *object, const struct machine *machine) {
         }
 }
 
+/* Every row of the user's database that is for the device, and those of the library that are for it alone or for its
+ * kind: defaults are told by the choices. */
+static void describe_rows(cJSON *object, const struct machine *machine) {
+    cJSON *rows = cJSON_AddArrayToObject(object, "tuning_rows");
+    clattn_tuning_row row = {.size = sizeof row};
+    for (size_t i = 0; clattn_tuning_row_at(machine->clattn, i, &row) == CLATTN_SUCCESS && row.op[0]; i++) {
+        if (!row.user && strcmp(row.level, "default") == 0)
+            continue;
+        cJSON *item = cJSON_CreateObject();
+        cJSON_AddStringToObject(item, "op", row.op);
+        cJSON_AddStringToObject(item, row.prefers ? "prefer" : "variant", row.variant);
+        cJSON_AddStringToObject(item, "dtype", row.dtype[0] ? row.dtype : "all");
+        cJSON_AddNumberToObject(item, "min_size", (double)row.min_size);
+        if (row.max_size != INT64_MAX)
+            cJSON_AddNumberToObject(item, "max_size", (double)row.max_size);
+        cJSON_AddStringToObject(item, row.prefers ? "problems" : "parameters", row.parameters);
+        cJSON_AddStringToObject(item, "level", row.level);
+        cJSON_AddBoolToObject(item, "shipped", !row.user);
+        cJSON_AddStringToObject(item, "ignored", row.ignored);
+        cJSON_AddItemToArray(rows, item);
+    }
+}
+
 static const char *type_name(cl_device_type type) {
     return type & CL_DEVICE_TYPE_GPU ? "GPU" : type & CL_DEVICE_TYPE_CPU ? "CPU" : "accelerator";
 }
@@ -143,6 +166,7 @@ static int describe_entry(const struct device_entry *entry, size_t index, cJSON 
         describe_device(object, &info);
         describe_self_tests(object, &machine);
         describe_choices(object, &machine);
+        describe_rows(object, &machine);
     } else {
         cJSON_AddStringToObject(object, "error", clattn_last_error());
     }
@@ -178,6 +202,27 @@ static void print_choice(const cJSON *choice) {
         putchar('\n');
 }
 
+static void print_row(const cJSON *row) {
+    const bool prefers = cJSON_HasObjectItem(row, "prefer");
+    printf("    %-18s %-22s %-4s %g..", text_of(row, "op"), text_of(row, prefers ? "prefer" : "variant"),
+           text_of(row, "dtype"), number_of(row, "min_size"));
+    if (cJSON_HasObjectItem(row, "max_size"))
+        printf("%g", number_of(row, "max_size"));
+    printf(" %s%s (%s, %s)%s%s\n", prefers ? "preferred where " : "", text_of(row, prefers ? "problems" : "parameters"),
+           text_of(row, "level"), cJSON_IsTrue(cJSON_GetObjectItem(row, "shipped")) ? "shipped" : "own",
+           *text_of(row, "ignored") ? ": ignored, " : "", text_of(row, "ignored"));
+}
+
+static void print_rows(const cJSON *rows) {
+    const cJSON *row;
+    if (cJSON_GetArraySize(rows) == 0)
+        return;
+    printf("    tuning rows:\n");
+    cJSON_ArrayForEach(row, rows) {
+        print_row(row);
+    }
+}
+
 static void print_device(const cJSON *device) {
     const cJSON *item;
     printf("[%g] %s (%s, %s)\n", number_of(device, "index"), text_of(device, "name"), text_of(device, "type"),
@@ -206,6 +251,7 @@ static void print_device(const cJSON *device) {
     cJSON_ArrayForEach(item, cJSON_GetObjectItem(device, "choices")) {
         print_choice(item);
     }
+    print_rows(cJSON_GetObjectItem(device, "tuning_rows"));
 }
 
 static void print_json(const cJSON *root) {

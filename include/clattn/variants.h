@@ -26,10 +26,33 @@ typedef struct clattn_choice {
     char name[128];       /* "attention_forward_f16_d128__fma_64x64" */
     char parameters[256]; /* "score_tiles=2,groups=8,..." */
     char source[64]; /* what gave them: a row for "device", "architecture", "vendor", "default"; the "call"; "none" */
+    int64_t tuning_size; /* what tuning rows of the variant are looked up by, beside the dtype */
 } clattn_choice;
 
 CLATTN_API clattn_status clattn_variant_choose(clattn_context *context, const clattn_op *op,
                                                const clattn_launch *launch, clattn_choice *choice);
+
+/* A tuning row for the context's device, from the library or from the user's database. */
+typedef struct clattn_tuning_row {
+    size_t size;
+    char op[32], variant[64];   /* "attention", "fused_fma"; op "": there is no such row */
+    char level[64];             /* what the row is for: this "device", "architecture", "vendor", or "default": all */
+    int32_t user;               /* 1: of the user's database, 0: shipped */
+    int32_t prefers;            /* 1: it says which variant to take; 0: it gives the variant's parameters */
+    char dtype[8];              /* "": any */
+    int64_t min_size, max_size; /* both held; max_size INT64_MAX: without end */
+    char parameters[256];       /* "score_tiles=2,groups=8"; of a row that prefers the problems that it is for:
+                                    "queries=1..16,keys=129..256,causal=0" */
+    char ignored[128];          /* "": in force, else why it is not */
+} clattn_tuning_row;
+
+/* Writes the hash of kernel sources that a row of the variant carries, 16 hexadecimal digits; variant NULL: a row that
+ * prefers one. UNSUPPORTED where the operation has no tuning rows. */
+CLATTN_API clattn_status clattn_tuning_kernels(clattn_context *context, clattn_op_kind kind, const char *variant,
+                                               char *hash, size_t hash_size);
+
+/* The row of that index: those in force first, in the order in which they are looked up. */
+CLATTN_API clattn_status clattn_tuning_row_at(clattn_context *context, size_t index, clattn_tuning_row *row);
 
 /* Facts about the device as the library sees them, after the capability mask. */
 typedef struct clattn_device_info {
