@@ -14,8 +14,10 @@
 enum { FILE_LIMIT = 1 << 20, ROW_LIMIT = 4096 };
 
 struct tuning {
-    struct tuning_row *rows; /* best first; then those that are out of date */
-    size_t count;            /* of those in force */
+    /* Variant by variant, best first; then those that prefer, best first; then those that are out of date. */
+    struct tuning_row *rows;
+    size_t preferring; /* the first that prefers */
+    size_t count;      /* of those in force */
     size_t all, capacity;
 };
 
@@ -84,9 +86,15 @@ static clattn_status read_user(struct tuning *tuning, const char *path, const st
     return status;
 }
 
-/* Best first, so that the first row that suits is the one. */
+/* Best first, so that the first row that suits is the one; a warm call looks at the rows of its variant alone. */
 static int compare_rows(const void *left, const void *right) {
     const struct tuning_row *a = left, *b = right;
+    if ((a->stale != NULL) != (b->stale != NULL))
+        return a->stale != NULL ? 1 : -1;
+    if (a->prefers != b->prefers)
+        return a->prefers ? 1 : -1;
+    if (!a->prefers && a->variant != b->variant)
+        return a->variant < b->variant ? -1 : 1;
     if (a->level != b->level)
         return a->level < b->level ? -1 : 1;
     if (a->user != b->user)
@@ -98,14 +106,21 @@ static int compare_rows(const void *left, const void *right) {
     return a->index < b->index ? -1 : 1;
 }
 
+static void sort_rows(struct tuning *tuning) {
+    if (tuning->all > 0)
+        qsort(tuning->rows, tuning->all, sizeof *tuning->rows, compare_rows);
+    tuning->preferring = 0;
+    while (tuning->preferring < tuning->count && !tuning->rows[tuning->preferring].prefers)
+        tuning->preferring++;
+}
+
 static clattn_status read_all(struct tuning *tuning, const char *user_db, const struct log *log) {
     for (size_t i = 0; i < tuning_embedded_count; i++) {
         const struct source_file *file = &tuning_embedded[i];
         FORWARD(read_text(tuning, (const char *)file->text, file->size, false, file->name, log));
     }
     FORWARD(read_user(tuning, user_db, log));
-    if (tuning->count > 0)
-        qsort(tuning->rows, tuning->count, sizeof *tuning->rows, compare_rows);
+    sort_rows(tuning);
     return CLATTN_SUCCESS;
 }
 
@@ -148,13 +163,26 @@ static bool holds(const struct tuning_range *range, int64_t value) {
     return range->least <= value && value <= range->most;
 }
 
+/* The first row of the variant that gives parameters, or where it would be. */
+static size_t first_of(const struct tuning *tuning, const struct variant *variant) {
+    size_t low = 0, high = tuning->preferring;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (tuning->rows[middle].variant < variant)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 enum tuning_source tuning_find(const struct tuning *tuning, const struct device_facts *facts,
                                const struct tuning_key *key, struct parameters *out) {
     const struct variant *variant = variant_named(key->op, key->variant);
-    for (size_t i = 0; i < tuning->count; i++) {
+    for (size_t i = first_of(tuning, variant); i < tuning->preferring && tuning->rows[i].variant == variant; i++) {
         const struct tuning_row *row = &tuning->rows[i];
-        if (row->variant != variant || row->prefers || !holds(&row->size, key->size) ||
-            (row->dtype != 0 && row->dtype != key->dtype) || !is_for_device(row, facts))
+        if (!holds(&row->size, key->size) || (row->dtype != 0 && row->dtype != key->dtype) ||
+            !is_for_device(row, facts))
             continue;
         *out = row->parameters;
         return row->level;
@@ -180,9 +208,9 @@ const struct variant *tuning_preferred(const struct tuning *tuning, const struct
                                        const struct problem *problem) {
     if (problem->windowed || problem->k_stored.dtype != 0 || problem->v_stored.dtype != 0)
         return NULL;
-    for (size_t i = 0; i < tuning->count; i++) {
+    for (size_t i = tuning->preferring; i < tuning->count; i++) {
         const struct tuning_row *row = &tuning->rows[i];
-        if (row->prefers && suits(row, problem) && is_for_device(row, facts))
+        if (suits(row, problem) && is_for_device(row, facts))
             return row->variant;
     }
     return NULL;
@@ -232,14 +260,6 @@ static bool is_of_device(const struct tuning_row *row, const struct device_facts
     return is_for_device(&any_driver, facts);
 }
 
-/* Those in force first, else in their order. */
-static int compare_stale(const void *left, const void *right) {
-    const struct tuning_row *a = left, *b = right;
-    if ((a->stale != NULL) != (b->stale != NULL))
-        return a->stale != NULL ? 1 : -1;
-    return compare_rows(left, right);
-}
-
 void tuning_narrow(struct tuning *tuning, const struct device_facts *facts, const char *cl_dir, const struct log *log) {
     struct hashes hashes = {.dir = cl_dir};
     size_t kept = 0, stale = 0;
@@ -253,9 +273,9 @@ void tuning_narrow(struct tuning *tuning, const struct device_facts *facts, cons
     }
     tuning->all = kept;
     tuning->count = kept - stale;
+    sort_rows(tuning);
     if (stale == 0)
         return;
-    qsort(tuning->rows, tuning->all, sizeof *tuning->rows, compare_stale);
     log_write(log, CLATTN_LOG_WARNING,
               "tuning: %zu rows for this device are ignored, being measured with another driver or other kernels; the "
               "first is of %s",

@@ -321,23 +321,39 @@ static void damaged_files_are_ignored_whole(void **state) {
 }
 
 /* Nothing but "no crash, no leak, no row that was not there" can be asked of arbitrary damage. */
-static void flipped_bytes_do_no_harm(void **state) {
-    static const char good[] =
-        "{\"rows\": [{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"max_size\": 128, \"dtype\": \"f32\","
-        " \"parameters\": {\"good\": 1}}]}";
+static void flip_bytes(const char *good, size_t size) {
     const struct device_facts facts = invented("any", "unknown", VENDOR_OTHER);
-    (void)state;
-    for (size_t i = 0; i < sizeof good - 1; i++)
+    const struct problem problem = {
+        .op = CLATTN_OP_ATTENTION, .dtype = CLATTN_F32, .batch = 1, .heads = 1, .kv_heads = 1, .nq = 7, .nk = 7};
+    for (size_t i = 0; i < size; i++)
         for (int bit = 0; bit < 8; bit++) {
-            char text[sizeof good];
+            char text[512];
             struct parameters found = {0};
-            memcpy(text, good, sizeof good);
+            assert_in_range(size, 1, sizeof text);
+            memcpy(text, good, size);
             text[i] = (char)(text[i] ^ (1 << bit));
-            struct tuning *tuning = load_bytes(text, sizeof good - 1);
-            tuning_find(tuning, &facts, &fold_key, &found);
-            assert_in_range(found.count, 0, 1);
+            struct tuning *tuning = load_bytes(text, size);
+            for (int narrowed = 0; narrowed < 2; narrowed++) {
+                tuning_find(tuning, &facts, &fold_key, &found);
+                assert_in_range(found.count, 0, 1);
+                const struct variant *preferred = tuning_preferred(tuning, &facts, &problem);
+                assert_true(preferred == NULL || strcmp(preferred->name, "two_pass_fma") == 0);
+                tuning_narrow(tuning, &facts, NULL, &test_log);
+            }
             tuning_free(tuning);
         }
+}
+
+static void flipped_bytes_do_no_harm(void **state) {
+    static const char parameters[] =
+        "{\"rows\": [{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"max_size\": 128, \"dtype\": \"f32\","
+        " \"parameters\": {\"good\": 1}}]}";
+    static const char preference[] =
+        "{\"rows\": [{\"device\": \"any\", \"driver\": \"1\", \"kernels\": \"0123456789abcdef\","
+        " \"op\": \"attention\", \"prefer\": \"two_pass_fma\", \"queries\": [7, 7], \"causal\": false}]}";
+    (void)state;
+    flip_bytes(parameters, sizeof parameters - 1);
+    flip_bytes(preference, sizeof preference - 1);
 }
 
 static void huge_files_are_ignored(void **state) {
