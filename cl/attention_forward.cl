@@ -4,6 +4,15 @@
 #include "attention_block.clh"
 #include "forward_softmax.clh"
 
+/* One block of keys. */
+static inline __attribute__((always_inline)) void walk(block_t *block, forward_softmax_t *softmax, acc_t *out,
+                                                       int first_key, bool straddles, bool plain) {
+    acc_t s[SCORE_TILES];
+    block_scores(block, s, first_key, straddles, plain);
+    forward_softmax_step(softmax, s, out, block->scratch);
+    block_values(block, out, s, first_key, straddles, plain);
+}
+
 TILE_KERNEL __kernel __attribute__((reqd_work_group_size(GROUP_ITEMS, 1, 1))) void
 attention_forward(const __global byte_t *q, const __global byte_t *k, const __global byte_t *v, __global byte_t *o,
                   __global float *lse MODIFIER_ARGUMENTS, attention_t call) {
@@ -22,11 +31,11 @@ attention_forward(const __global byte_t *q, const __global byte_t *k, const __gl
     block_issue_first(&block, block.next_key, range.end);
     for (int first_key = block.next_key; first_key < range.end; first_key = block.next_key) {
         const bool straddles = block_straddles(&block, range, first_key);
-        acc_t s[SCORE_TILES];
         block.next_key = block_next(&block, first_key + BLOCK_KEYS, range.end);
-        block_scores(&block, s, first_key, straddles);
-        forward_softmax_step(&softmax, s, out, block.scratch);
-        block_values(&block, out, s, first_key, straddles);
+        if (STAGE_AHEAD && block_is_plain(&block, straddles))
+            walk(&block, &softmax, out, first_key, false, true);
+        else
+            walk(&block, &softmax, out, first_key, straddles, false);
     }
     GROUP_BARRIER();
     forward_softmax_finish(&softmax, &state, block.scratch);
