@@ -279,6 +279,35 @@ class Run(Case):
             else:
                 self.assertTrue(math.isnan(a) and math.isnan(b))
 
+    def test_append_to_a_cache_of_codes(self):
+        k, v = self.normal(2 * 3 * 40, 1), self.normal(2 * 3 * 8, 2)
+        write_npy(self.path("k"), (1, 2, 3, 40), k)
+        write_npy(self.path("v"), (1, 2, 3, 8), v)
+        write_npy(self.path("v_scales"), (2,), [0.5, 0.25])
+        write_npy(self.path("lengths"), (1,), [2], "<i4")
+        outs = ("k_cache", "k_scales", "k_values", "v_cache", "v_values")
+        said = json.loads(self.ok("run", "rope_append", "rotary_dim=0", "k_dtype=i8", "v_dtype=f8", "cache_rows=6",
+                                  *sum((["--in", f"{n}={self.path(n)}"] for n in ("k", "v", "v_scales")), []), "--in",
+                                  f"k_lengths={self.path('lengths')}", *sum((["--out", f"{n}={self.path(n)}"] for n in outs), []),
+                                  "--check", "--json"))
+        self.assertTrue(said["check"]["ok"], said)
+        got = {n: read_npy(self.path(n)) for n in outs}
+        self.assertEqual([got[n][0] for n in outs], [(1, 2, 6, 40), (1, 2, 6, 2), (1, 2, 6, 40), (1, 2, 6, 8), (1, 2, 6, 8)])
+        for h, row, c in indices_of((2, 6, 40)):
+            at = (h * 6 + row) * 40 + c
+            if not 2 <= row < 5:
+                self.assertTrue(math.isnan(got["k_values"][2][at]))
+                continue
+            scale = got["k_scales"][2][(h * 6 + row) * 2 + c // 32]
+            self.assertEqual(got["k_values"][2][at], got["k_cache"][2][at] * scale)
+            self.assertLessEqual(abs(got["k_values"][2][at] - k[(h * 3 + row - 2) * 40 + c]), scale / 2 * 1.001)
+        for h, row, c in indices_of((2, 3, 8)):
+            x, y = v[(h * 3 + row) * 8 + c], got["v_values"][2][(h * 6 + row + 2) * 8 + c]
+            self.assertLessEqual(abs(x - y), max(abs(x) / 16, (0.5, 0.25)[h] / 512) * 1.001)
+        done = clattn("run", "rope_append", "v_dtype=f8", "--in", f"v={self.path('v')}")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("wants a tensor 'v_scales' of f32", done.stderr)
+
     def test_steps_of_training(self):
         grad, param = self.normal(40, 1), self.normal(40, 2)
         write_npy(self.path("grad"), (5, 8), grad, "<f2")

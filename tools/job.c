@@ -232,7 +232,8 @@ double job_bytes(const struct job *job) {
     if (job->kind->bytes)
         return job->kind->bytes(job);
     for (size_t i = 0; i < job->count; i++)
-        bytes += (double)array_bytes(&job->tensors[i].host) * (job->tensors[i].updated ? 2 : 1);
+        if (!job->tensors[i].derived)
+            bytes += (double)array_bytes(&job->tensors[i].host) * (job->tensors[i].updated ? 2 : 1);
     return bytes;
 }
 

@@ -12,7 +12,7 @@
 
 #define JOB_MAX_PARTS 32 /* operands of a merge */
 #define JOB_MAX_TENSORS (2 * JOB_MAX_PARTS + 2)
-#define JOB_MAX_OUTPUTS 5
+#define JOB_MAX_OUTPUTS 10
 #define JOB_MAX_DIMS 8 /* numbers of a --shape */
 
 struct job;
@@ -33,6 +33,7 @@ struct job_tensor {
     bool updated;        /* the call reads and writes it: its host array is what it holds before a launch */
     bool asked_for;      /* some part of the operation has looked it up: an input that nothing does is a misnomer */
     bool sequence_first; /* where 4-d: the host array is [B,N,H,D], the view [B,H,N,D] */
+    bool derived;        /* an output without a buffer, which the kind makes of the others' results */
     size_t within;       /* 1 + the index of a tensor whose first columns it is, in the same memory; 0: of none */
     int64_t columns;     /* where it lies within another: how many */
     struct array host;   /* what lies in the buffer before a launch; NaN in outputs that are not read */
@@ -66,6 +67,8 @@ struct job_kind {
     int (*hide)(struct job *job);
     /* Makes, on the device, inputs of generated problems that are another operation's results. NULL: there are none. */
     int (*complete)(struct job *job, const struct machine *machine);
+    /* Makes the results of derived outputs. NULL: there are none. */
+    void (*derive)(struct job *job);
     /* Puts the tensors' views into the operation. */
     void (*bind)(struct job *job);
     clattn_status (*call)(clattn_context *context, const clattn_op *op, const clattn_launch *launch);

@@ -30,6 +30,21 @@ int job_attention_take_inputs(struct job *job, struct settings *settings);
 int64_t job_attention_sequences(const struct job *job);
 int64_t job_attention_columns(const struct job *job);
 
+/* ---- formats of codes (job_attention_codes.c) -------------------------------------------------------------------- */
+
+/* What the settings k_dtype=, k_block= and k_nibbles= say of a tensor k. */
+struct job_format {
+    bool codes;
+    clattn_dtype dtype;
+    clattn_quantization quantization; /* without scales and zeros */
+};
+int job_format_take(struct settings *settings, const char *name, struct job_format *format);
+/* Of a dense row of so many codes: scales (0: a head has one), and bytes. */
+int64_t job_format_blocks(const struct job_format *format, int64_t columns);
+int64_t job_format_bytes(const struct job_format *format, int64_t columns);
+/* The array holds bytes; the view is to count codes. */
+void job_format_view(struct job_tensor *tensor, const struct job_format *format, int64_t columns);
+
 /* ---- quantised keys and values (job_attention_codes.c) ----------------------------------------------------------- */
 
 /* The settings k_dtype=, v_dtype= and what belongs to them: demands codes, scales and zeros, or floats where there are

@@ -10,13 +10,6 @@
 
 enum { HEAD = 1, ROW, COLUMN };
 
-/* What the settings say of one tensor. */
-struct format {
-    bool codes;
-    clattn_dtype dtype;
-    clattn_quantization quantization;
-};
-
 enum { NAME = 32 };
 
 static const char *named(char to[NAME], const char *name, const char *what) {
@@ -24,12 +17,12 @@ static const char *named(char to[NAME], const char *name, const char *what) {
     return to;
 }
 
-static int take_format(struct settings *settings, const char *name, struct format *format) {
+int job_format_take(struct settings *settings, const char *name, struct job_format *format) {
     static const clattn_dtype dtypes[] = {CLATTN_I8, CLATTN_I4, CLATTN_F8_E4M3};
     char key[NAME];
     int dtype = 0, nibbles = 0;
     int64_t block = 32;
-    *format = (struct format){.codes = settings_text(settings, named(key, name, "dtype")) != NULL};
+    *format = (struct job_format){.codes = settings_text(settings, named(key, name, "dtype")) != NULL};
     if (!format->codes)
         return EXIT_OK;
     FORWARD(settings_choice(settings, key, "i8 i4 f8", &dtype));
@@ -46,19 +39,18 @@ static int take_format(struct settings *settings, const char *name, struct forma
     return EXIT_OK;
 }
 
-static bool halves(const struct format *format) {
+static bool halves(const struct job_format *format) {
     return format->dtype == CLATTN_I4 && format->quantization.nibbles == CLATTN_NIBBLES_HALVES;
 }
 
-static int64_t blocks_of(const struct format *format, int64_t columns) {
+int64_t job_format_blocks(const struct job_format *format, int64_t columns) {
     const int64_t block = format->quantization.block;
     return block ? (columns + block - 1) / block : 0;
 }
 
-/* Of a dense row of so many codes. */
-static int64_t bytes_of(const struct format *format, int64_t columns) {
+int64_t job_format_bytes(const struct job_format *format, int64_t columns) {
     if (halves(format))
-        return blocks_of(format, columns) * format->quantization.block / 2;
+        return job_format_blocks(format, columns) * format->quantization.block / 2;
     return format->dtype == CLATTN_I4 ? (columns + 1) / 2 : columns;
 }
 
@@ -76,26 +68,29 @@ static int take_numbers(struct job *job, const char *name, enum element element,
     return EXIT_OK;
 }
 
-/* The array holds bytes; the view counts codes. */
-static int view_codes(const struct job *job, struct job_tensor *tensor, const struct format *format) {
-    const bool is_k = tensor->name[0] == 'k';
-    const int64_t bytes = tensor->view.dims[COLUMN], in_byte = format->dtype == CLATTN_I4 ? 2 : 1;
-    const int64_t columns = is_k ? job_view(job, "q").dims[COLUMN] : bytes * in_byte;
-    if (bytes != bytes_of(format, columns))
-        return complain(EXIT_USAGE, "%s: rows of %lld bytes, want %lld for a head dim of %lld", tensor->name,
-                        (long long)bytes, (long long)bytes_of(format, columns), (long long)columns);
+void job_format_view(struct job_tensor *tensor, const struct job_format *format, int64_t columns) {
     tensor->view.dtype = format->dtype;
     tensor->view.dims[COLUMN] = columns;
     for (int d = 0; d < COLUMN; d++)
-        tensor->view.strides[d] *= in_byte;
+        tensor->view.strides[d] *= format->dtype == CLATTN_I4 ? 2 : 1;
+}
+
+static int view_codes(const struct job *job, struct job_tensor *tensor, const struct job_format *format) {
+    const bool is_k = tensor->name[0] == 'k';
+    const int64_t bytes = tensor->view.dims[COLUMN], in_byte = format->dtype == CLATTN_I4 ? 2 : 1;
+    const int64_t columns = is_k ? job_view(job, "q").dims[COLUMN] : bytes * in_byte;
+    if (bytes != job_format_bytes(format, columns))
+        return complain(EXIT_USAGE, "%s: rows of %lld bytes, want %lld for a head dim of %lld", tensor->name,
+                        (long long)bytes, (long long)job_format_bytes(format, columns), (long long)columns);
+    job_format_view(tensor, format, columns);
     return EXIT_OK;
 }
 
 static int take_codes(struct job *job, struct settings *settings, const char *name, clattn_quantization *quantization) {
-    struct format format;
+    struct job_format format;
     char scales[NAME], zeros[NAME];
     struct job_tensor *tensor = job_find(job, name);
-    FORWARD(take_format(settings, name, &format));
+    FORWARD(job_format_take(settings, name, &format));
     *quantization = format.quantization;
     named(scales, name, "scales");
     named(zeros, name, "zeros");
@@ -195,7 +190,7 @@ void job_attention_spoil_codes(const struct job *job, struct job_tensor *tensor,
 struct quantising {
     const struct array *from;
     struct array codes, scales, zeros;
-    const struct format *format;
+    const struct job_format *format;
     bool with_zeros;
     int64_t columns;
 };
@@ -203,13 +198,13 @@ struct quantising {
 static void put_code(struct quantising *to, int64_t row, int64_t column, int code) {
     const clattn_dtype dtype = to->format->dtype;
     const struct reference_place place = reference_code_place(dtype, &to->format->quantization, column);
-    const size_t at = (size_t)(row * bytes_of(to->format, to->columns) + place.byte);
+    const size_t at = (size_t)(row * job_format_bytes(to->format, to->columns) + place.byte);
     const int before = dtype == CLATTN_I4 ? (int)array_get(&to->codes, at) : 0;
     array_set(&to->codes, at, before | code << place.shift);
 }
 
 static void quantise_row(struct quantising *to, int64_t row) {
-    const int64_t block = to->format->quantization.block, blocks = blocks_of(to->format, to->columns);
+    const int64_t block = to->format->quantization.block, blocks = job_format_blocks(to->format, to->columns);
     double values[64], scale, zero;
     int codes[64];
     for (int64_t b = 0; b < blocks; b++) {
@@ -236,15 +231,15 @@ static void quantise_row_e4m3(struct quantising *to, int64_t row) {
 }
 
 static bool make_arrays(struct quantising *to, int64_t heads) {
-    const struct format *format = to->format;
+    const struct job_format *format = to->format;
     int64_t dims[4];
     memcpy(dims, to->from->dims, sizeof dims);
-    dims[COLUMN] = bytes_of(format, to->columns);
+    dims[COLUMN] = job_format_bytes(format, to->columns);
     if (!array_make(&to->codes, format->dtype == CLATTN_I8 ? ELEMENT_I8 : ELEMENT_U8, 4, dims))
         return false;
     if (format->dtype == CLATTN_F8_E4M3)
         return array_make(&to->scales, ELEMENT_F32, 1, &heads);
-    dims[COLUMN] = blocks_of(format, to->columns);
+    dims[COLUMN] = job_format_blocks(format, to->columns);
     return array_make(&to->scales, ELEMENT_F16, 4, dims) &&
            (!to->with_zeros || array_make(&to->zeros, ELEMENT_F16, 4, dims));
 }
@@ -260,7 +255,7 @@ static void repeat_rows(struct array *array, int64_t rows) {
     }
 }
 
-static int quantise(struct job *job, struct job_tensor *tensor, const struct format *format, bool with_zeros,
+static int quantise(struct job *job, struct job_tensor *tensor, const struct job_format *format, bool with_zeros,
                     bool blank) {
     struct quantising to = {
         .from = &tensor->host, .format = format, .with_zeros = with_zeros, .columns = tensor->host.dims[COLUMN]};
@@ -289,11 +284,11 @@ static int quantise(struct job *job, struct job_tensor *tensor, const struct for
 }
 
 static int quantise_named(struct job *job, struct settings *settings, const char *name, bool blank) {
-    struct format format;
+    struct job_format format;
     char key[NAME];
     int32_t zeros = 0;
     struct job_tensor *tensor = job_find(job, name);
-    FORWARD(take_format(settings, name, &format));
+    FORWARD(job_format_take(settings, name, &format));
     if (!format.codes)
         return EXIT_OK;
     if (!job_find(job, "v"))

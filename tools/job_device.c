@@ -19,7 +19,7 @@ static void attach(struct job_tensor *tensor, cl_mem buffer) {
 
 static int write_tensor(const struct job_tensor *tensor, const struct machine *machine, cl_mem buffer) {
     const size_t bytes = array_bytes(&tensor->host);
-    if (bytes == 0)
+    if (bytes == 0 || tensor->derived)
         return EXIT_OK;
     const cl_int error =
         clEnqueueWriteBuffer(machine->queue, buffer, CL_TRUE, 0, bytes, tensor->host.data, 0, NULL, NULL);
@@ -31,6 +31,9 @@ static int write_tensor(const struct job_tensor *tensor, const struct machine *m
 /* others: the buffers of the tensors before it. */
 static int make_buffer(const struct job_tensor *tensor, const struct machine *machine, const cl_mem *others,
                        cl_mem *out) {
+    *out = NULL;
+    if (tensor->derived)
+        return EXIT_OK;
     if (tensor->within) {
         *out = others[tensor->within - 1];
         clRetainMemObject(*out);
@@ -48,6 +51,8 @@ static int copy_buffer(const struct job_tensor *tensor, const struct machine *ma
                        cl_mem *out) {
     const size_t bytes = array_bytes(&tensor->host);
     FORWARD(make_buffer(tensor, machine, others, out));
+    if (tensor->derived)
+        return EXIT_OK;
     const cl_int error =
         bytes ? clEnqueueCopyBuffer(machine->queue, tensor->buffer, *out, 0, 0, bytes, 0, NULL, NULL) : CL_SUCCESS;
     return error == CL_SUCCESS
@@ -143,10 +148,12 @@ int job_read(struct job *job, const struct machine *machine) {
         if (!tensor->result.data &&
             !array_make(&tensor->result, tensor->host.element, tensor->host.rank, tensor->host.dims))
             return complain_memory(tensor->name);
-        if (bytes)
+        if (bytes && !tensor->derived)
             error = clEnqueueReadBuffer(machine->queue, tensor->buffer, CL_TRUE, 0, bytes, tensor->result.data, 0, NULL,
                                         NULL);
     }
+    if (error == CL_SUCCESS && job->kind->derive)
+        job->kind->derive(job);
     return error == CL_SUCCESS
                ? EXIT_OK
                : complain(EXIT_UNSUPPORTED, "%s: the device failed (OpenCL error %d)", job->kind->name, error);

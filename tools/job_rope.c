@@ -1,7 +1,7 @@
 /* Rotation and append to a cache as a job. The caches are outputs, NaN where nothing is written; the oracle takes all
  * tensors at once, as one row. */
+#include "job_rope.h"
 #include "command.h"
-#include "job_attention.h"
 
 #include <clattn/kv_cache.h>
 #include <math.h>
@@ -57,6 +57,7 @@ static int generate(struct job *job, const struct job_shape *shape, struct setti
     FORWARD(job_add_random(job, "k", shape, 4, k));
     FORWARD(job_add_random(job, "v", shape, 4, v));
     FORWARD(add_lengths(job, shape, settings, 3 * rows));
+    FORWARD(job_rope_generate_scales(job, settings));
     FORWARD(settings_integer(settings, "page_size", &page_size, NULL));
     return page_size > 0 ? add_table(job, shape, page_size, 4 * rows) : EXIT_OK;
 }
@@ -134,8 +135,10 @@ static int add_cache(struct job *job, struct settings *settings, int part) {
     int64_t first = sequences_of(job), rows = 0;
     int page_layout = 0;
     enum element element;
+    struct job_format format;
     if (!in)
         return EXIT_OK;
+    FORWARD(job_format_take(settings, in_names[part], &format));
     FORWARD(job_take_out_element(job, settings, in_names[part], &element));
     const int64_t heads = in->view.dims[HEAD], columns = in->view.dims[COLUMN];
     const bool layout = job->sequence_first;
@@ -149,7 +152,8 @@ static int add_cache(struct job *job, struct settings *settings, int part) {
     const int64_t dims[] = {first, heads, rows, columns};
     if (rows < 0 || first < 0)
         return complain(EXIT_USAGE, "%s: %lld times %lld rows", out_names[part], (long long)first, (long long)rows);
-    const int code = job_add_output(job, out_names[part], element, 4, dims);
+    const int code = format.codes ? job_rope_add_codes(job, settings, in_names[part], &format, dims)
+                                  : job_add_output(job, out_names[part], element, 4, dims);
     job->sequence_first = layout;
     return code;
 }
@@ -182,6 +186,7 @@ static void bind(struct job *job) {
     op->position_offsets = job_view(job, "position_offsets");
     op->q_lengths = job_view(job, "q_lengths");
     op->q_offsets = job_view(job, "q_offsets");
+    job_rope_bind_codes(job);
 }
 
 static clattn_status call(clattn_context *context, const clattn_op *op, const clattn_launch *launch) {
@@ -196,14 +201,28 @@ static int64_t rotary_dim_of(const struct job *job) {
     return asked >= 0 ? asked : of ? of->view.dims[COLUMN] : 0;
 }
 
+/* What the oracle looks at of a part: of codes, their values. */
+static struct job_tensor *output_of(const struct job *job, int part) {
+    static const char *const values[PARTS] = {"q_out", "k_values", "v_values"};
+    struct job_tensor *out = job_find(job, values[part]);
+    return out ? out : job_find(job, out_names[part]);
+}
+
+static bool is_looked_at(const struct job *job, const struct job_tensor *tensor) {
+    bool found = false;
+    for (int i = 0; i < PARTS; i++)
+        found = found || output_of(job, i) == tensor;
+    return found;
+}
+
 static struct job_rows rows(const struct job *job) {
     struct job_rows shape = {.count = 1, .inner = 1};
-    int output = 0;
-    for (int i = 0; i < PARTS; i++) {
-        const struct job_tensor *out = job_find(job, out_names[i]);
-        if (out)
-            shape.widths[output++] = (int64_t)out->host.count;
-        shape.cost += out ? 10 * (double)out->host.count : 0;
+    for (size_t i = 0, output = 0; i < job->count; i++) {
+        const struct job_tensor *tensor = &job->tensors[i];
+        if (!tensor->output)
+            continue;
+        shape.widths[output] = is_looked_at(job, tensor) ? (int64_t)tensor->host.count : 0;
+        shape.cost += 10 * (double)shape.widths[output++];
     }
     for (int i = 0; i < PARTS; i++)
         if (job_find(job, in_names[i]))
@@ -247,7 +266,7 @@ static void put_row(const struct reference_rope *rope, const clattn_tensor *in, 
 }
 
 static bool fill_part(const struct job *job, struct job_cache *cache, int part, double *want, double *plain) {
-    const struct job_tensor *in = job_find(job, in_names[part]), *out = job_find(job, out_names[part]);
+    const struct job_tensor *in = job_find(job, in_names[part]), *out = output_of(job, part);
     const clattn_rope_append_op *op = &job->op.rope_append;
     const double *values = whole(cache, (size_t)part, job, in_names[part]);
     const struct reference_append append = append_of(job, cache, in->view.dims[ROW]);
@@ -268,13 +287,15 @@ static bool fill_part(const struct job *job, struct job_cache *cache, int part, 
                 put_row(&rope, &in->view, &out->view, values, b, row, part == PART_Q ? b : at.page,
                         part == PART_Q ? row : at.row, at.position, want, plain);
         }
+    if (out->derived)
+        job_rope_round(job, in_names[part], plain);
     return true;
 }
 
 static bool reference(const struct job *job, struct job_cache *cache, int64_t row, double *want, double *plain) {
     (void)row;
     for (int part = 0; part < PARTS; part++) {
-        const struct job_tensor *out = job_find(job, out_names[part]);
+        const struct job_tensor *out = output_of(job, part);
         if (!out)
             continue;
         if (!fill_part(job, cache, part, want, plain))
@@ -296,10 +317,11 @@ static double flops(const struct job *job) {
 static void describe(const struct job *job, char *text, size_t size) {
     const struct job_tensor *q = job_find(job, "q"), *k = job_find(job, "k"), *v = job_find(job, "v");
     const clattn_tensor *of_kv = k ? &k->view : v ? &v->view : NULL, *any = q ? &q->view : of_kv;
-    snprintf(text, size, "%lld,%lld,%lld,%lld,%lld,%lld rotary %lld%s", (long long)any->dims[BATCH],
+    snprintf(text, size, "%lld,%lld,%lld,%lld,%lld,%lld rotary %lld%s%s%s", (long long)any->dims[BATCH],
              q ? (long long)q->view.dims[HEAD] : 0, of_kv ? (long long)of_kv->dims[HEAD] : 0, (long long)any->dims[ROW],
              (long long)any->dims[COLUMN], v ? (long long)v->view.dims[COLUMN] : 0, (long long)rotary_dim_of(job),
-             job_find(job, "page_table") ? " paged" : "");
+             job_find(job, "page_table") ? " paged" : "", job_find(job, "k_values") ? " k codes" : "",
+             job_find(job, "v_values") ? " v codes" : "");
 }
 
 const struct job_kind job_rope_append = {.name = "rope_append",
@@ -308,6 +330,7 @@ const struct job_kind job_rope_append = {.name = "rope_append",
                                          .memory_bound = true,
                                          .generate = generate,
                                          .arrange = arrange,
+                                         .derive = job_rope_derive,
                                          .bind = bind,
                                          .call = call,
                                          .rows = rows,

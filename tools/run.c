@@ -22,8 +22,11 @@ static const char help[] =
     "                   [pages,heads,page_size,D]\n"
     "                   k_dtype=i8|i4|f8: codes in k, in k_scales (k_zeros) [..,D/block]; k_block=32|64\n"
     "                   k_nibbles=pairs|halves; v_ likewise; scales of f8 are one a head\n"
+    "                   v_in_k=N: no v, values are the first N columns of k\n"
     "  attention_decode as attention, by the variants for few queries; splits= (of the keys; default: the library's\n"
     "                   number) page_size= (of page_table, checked against k)\n"
+    "  attention_cascade   as attention without mask, bias, alibi and window; in prefix_k prefix_v [1,H,N,D], keys\n"
+    "                   that all sequences see before their own\n"
     "  attention_backward   in q k v o lse dout (dlse) and attention's others but pages and codes, its settings;\n"
     "                   out dq dk dv (dbias dsinks)\n"
     "  attention_merge  in o0 lse0 o1 lse1 ..., out o lse; layout=\n"
@@ -36,6 +39,8 @@ static const char help[] =
     "                   style=half_split|interleaved rotary_dim= rope_base= frequency_scale= cache_rows= layout=\n"
     "                   in k_lengths positions position_offsets q_lengths q_offsets cos sin;\n"
     "                   in page_table, with page_size=16 pages= page_layout=nhd|hnd\n"
+    "                   k_dtype=i8|i4|f8: k_cache gets codes, with k_block= k_nibbles= k_zeros=1 as above; out\n"
+    "                   k_scales (of f8: in) k_zeros k_values (what the codes stand for); v_ likewise\n"
     "  softmax_topk     in x, out values indices lse; k= empty_rows=, along the last dim\n"
     "  softmax_backward, log_softmax_backward   in y dy, out dx; scale=\n"
     "  cast             in x, out y; out_dtype=\n"
@@ -77,7 +82,7 @@ static int take_dtype(struct arguments *arguments, bool *convert, enum element *
 static bool stays(struct job *job, const char *name, struct settings *settings) {
     if ((job->kind->op == CLATTN_OP_ATTENTION || job->kind == &job_attention_backward) && strcmp(name, "bias") == 0)
         return settings_text(settings, "bias_dtype") != NULL;
-    if (job->kind->op == CLATTN_OP_ATTENTION && (strstr(name, "_scales") || strstr(name, "_zeros")))
+    if (strstr(name, "_scales") || strstr(name, "_zeros"))
         return true;
     if (job->kind == &job_adamw || job->kind == &job_sgd)
         return strcmp(name, "grad") != 0;
