@@ -45,9 +45,9 @@ def stored(tensor, dtype, zeros):
             f"{tensor}_ZEROS": zeros, f"{tensor}_ALIGNMENT": 8}
 
 
-def tiles(clang, name, tile, element, modified, stage="plain", **own):
+def tiles(clang, name, tile, element, modified, stage="plain", slots=2, **own):
     modifiers = {key: int(modified) for key in MODIFIERS}
-    large = {"GROUPS": 4, "SCORE_TILES": 4, "MMA_ROWS": 32, "STAGE_SLOTS": 3} if stage != "plain" else \
+    large = {"GROUPS": 4, "SCORE_TILES": 4, "MMA_ROWS": 32, "STAGE_SLOTS": slots} if stage != "plain" else \
         {"GROUPS": 16, "SCORE_TILES": 1, "MMA_ROWS": 16, "STAGE_SLOTS": 1}
     return compile_kernel(
         clang, name,
@@ -72,13 +72,13 @@ def main():
             for tile, element, modified in itertools.product(("fma", "nvidia_mma"), (2, 3), (False, True))]
     good += [tiles(clang, "attention_decode.cl", tile, 2, modified, MASK_BLOCKS=0, PACKED=packed, SPLIT=packed % 2)
              for tile, packed, modified in itertools.product(("fma", "nvidia_mma"), (1, 4, 7), (False, True))]
-    good += [tiles(clang, "attention_decode.cl", "nvidia_mma", 2, modified, "nvidia_cp_async", MASK_BLOCKS=0, PACKED=4,
-                   SPLIT=1) for modified in (False, True)]
+    good += [tiles(clang, "attention_decode.cl", "nvidia_mma", 2, modified, "nvidia_cp_async", slots, MASK_BLOCKS=0,
+                   PACKED=4, SPLIT=1) for modified in (False, True) for slots in (2, 4)]
     good += [tiles(clang, f"attention_backward_{name}.cl", tile, 2, modified, RESIDENT=1)
              for name, tile, modified in itertools.product(
                  ("keys", "queries", "bias"), ("fma", "nvidia_mma"), (False, True)) if modified or name != "bias"]
-    good += [tiles(clang, "attention_forward.cl", "nvidia_mma", element, modified, "nvidia_cp_async")
-             for element, modified in ((2, False), (3, True))]
+    good += [tiles(clang, "attention_forward.cl", "nvidia_mma", element, modified, "nvidia_cp_async", slots)
+             for element, modified in ((2, False), (3, True)) for slots in (2, 4)]
     good += [pipeline(clang, "attention_forward_pipelined.cl", element, modifiers)
              for element, modifiers in itertools.product((2, 3), ((), ("BAND",), MODIFIERS + ("BIAS",)))]
     good += [pipeline(clang, "selftest_pipeline.cl", element, ("BAND",)) for element in (2, 3)]

@@ -56,11 +56,11 @@ attention_decode(const __global byte_t *q, const __global byte_t *k, const __glo
         acc_t s[SCORE_TILES];
         float factor[ROW_SLOTS];
         block.next_key = first_key + BLOCK_KEYS;
-        block_scores(&block, s, first_key, straddles, false);
+        block_scores(&block, s, first_key, straddles);
         softmax_raise(&state, s, factor, block.scratch);
         softmax_exponentiate(&state, s, factor);
         softmax_rescale(out, VALUE_TILES, factor);
-        block_values(&block, out, s, first_key, straddles, false);
+        block_values(&block, out, s, first_key, straddles);
     }
     GROUP_BARRIER();
     softmax_finish(&state, block.scratch);

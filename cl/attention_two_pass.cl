@@ -18,7 +18,7 @@ attention_two_pass(const __global byte_t *q, const __global byte_t *k, const __g
     for (int first_key = block_next(&block, range.begin, range.end); first_key < range.end;
          first_key = block_next(&block, first_key + BLOCK_KEYS, range.end)) {
         float factor[ROW_SLOTS];
-        block_scores(&block, s, first_key, block_straddles(&block, range, first_key), false);
+        block_scores(&block, s, first_key, block_straddles(&block, range, first_key));
         softmax_raise(&state, s, factor, block.scratch);
         softmax_exponentiate(&state, s, factor);
     }
@@ -37,9 +37,9 @@ attention_two_pass(const __global byte_t *q, const __global byte_t *k, const __g
     for (int first_key = block_next(&block, range.begin, range.end); first_key < range.end && VALUE_DIM > 0;
          first_key = block_next(&block, first_key + BLOCK_KEYS, range.end)) {
         const bool straddles = block_straddles(&block, range, first_key);
-        block_scores(&block, s, first_key, straddles, false);
+        block_scores(&block, s, first_key, straddles);
         softmax_exponentiate(&none, s, one);
-        block_values(&block, out, s, first_key, straddles, false);
+        block_values(&block, out, s, first_key, straddles);
     }
 
     block_store(&block, out, state.l, o, call.o);

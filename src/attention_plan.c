@@ -45,9 +45,14 @@ int attention_plan_keys(const struct attention_plan *plan) {
     return plan->score_tiles * plan->shape.n;
 }
 
-/* Places for tiles: one for each that is on its way, and one for that in use. */
-static int slots(const struct attention_plan *plan) {
-    return plan->ahead > 0 ? plan->ahead + 1 : plan->stage_slots;
+static int parts(int64_t whole, int slice) {
+    return (int)((at_least_one(whole) + slice - 1) / slice);
+}
+
+/* Places for tiles: for the one on its way and the one in use, or for all tiles of two blocks of keys. */
+static int slots(const struct problem *problem, const struct attention_plan *plan) {
+    const int tiles = parts(problem->head_dim, plan->k_slice) + parts(problem->value_dim, plan->v_slice);
+    return plan->ahead == 0 ? plan->stage_slots : plan->ahead == 1 ? 2 : 2 * tiles;
 }
 
 static size_t larger(size_t a, size_t b) {
@@ -66,7 +71,8 @@ static struct tile_need need(const struct tile_plan *tiles, const struct paramet
     return (struct tile_need){
         .items = (uint64_t)(shape->groups * shape->items),
         .local = TILE_START + tile_array_bytes(tile_a_bytes(shape, attention_plan_queries(&plan), q_columns)) +
-                 tile_array_bytes((size_t)slots(&plan) * slot) + tile_array_bytes(left) + TILE_ALIGNMENT,
+                 tile_array_bytes((size_t)slots(tiles->problem, &plan) * slot) + tile_array_bytes(left) +
+                 TILE_ALIGNMENT,
     };
 }
 
@@ -103,5 +109,5 @@ void attention_plan_options(const struct problem *problem, const struct attentio
              "%s %s -DELEMENT=%d -DOUT_ELEMENT=%d -DHEAD_DIM=%d -DVALUE_DIM=%d -DALIGNED=%d -DSCORE_TILES=%d "
              "-DK_SLICE=%d -DV_SLICE=%d -DQ_RESIDENT=%d -DSTAGE_SLOTS=%d",
              tile, modifiers, (int)problem->dtype, (int)out_dtype, (int)problem->head_dim, (int)problem->value_dim,
-             problem->aligned, plan->score_tiles, plan->k_slice, plan->v_slice, plan->q_resident, slots(plan));
+             problem->aligned, plan->score_tiles, plan->k_slice, plan->v_slice, plan->q_resident, slots(problem, plan));
 }

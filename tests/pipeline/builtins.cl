@@ -33,6 +33,13 @@ int OVERLOADED atomic_inc(volatile __global int *at) {
     return (int)machine_atomic_add((volatile __global uint *)at, 1);
 }
 
+/* Work-items of a group take turns in one thread. */
+int OVERLOADED atomic_min(volatile __local int *at, int value) {
+    const int before = *at;
+    *at = value < before ? value : before;
+    return before;
+}
+
 float OVERLOADED fmax(float a, float b) {
     return __builtin_fmaxf(a, b);
 }

@@ -14,6 +14,7 @@ enum {
     MOST_ITEMS = 512,
     MOST_WARPS = MOST_ITEMS / WARP,
     MOST_COLUMNS = 256, /* of a product */
+    MOST_ASYNC = 128,   /* of a work-item, under way */
     LOCAL_BYTES = 232448,
     LOCAL_START = 1024, /* the first address; less is none */
     NAMED_BARRIERS = 16
@@ -44,6 +45,13 @@ struct product {
     float before[MOST_COLUMNS / 2];
 };
 
+/* 16 bytes, of which those after `bytes` become zeros. */
+struct async_copy {
+    void *to;
+    const void *from;
+    int bytes;
+};
+
 struct item {
     ucontext_t start;
     jmp_buf place; /* where it goes on */
@@ -54,6 +62,10 @@ struct item {
     const struct phase *phase; /* the same */
     uint32_t parity;
     uint32_t posted[2], exchanges;
+    const void *address[2];
+    uint32_t operand[2][6]; /* four registers of the left operand, two of the right one */
+    struct async_copy async[MOST_ASYNC];
+    int async_count;
     struct product product[2]; /* that have not taken place */
     int products, asked;
     bool registers_complete;
