@@ -191,28 +191,42 @@ enum tuning_source tuning_find(const struct tuning *tuning, const struct device_
     return TUNING_NONE;
 }
 
+/* What rows that prefer are compared with. */
+struct preference_key {
+    clattn_dtype dtype;
+    int64_t size, heads, sharing;
+    int causal;
+    bool plain; /* no modifier but a causal limit */
+};
+
 /* A causal limit that starts at the last key hides nothing from a single query. */
-static bool suits(const struct tuning_row *row, const struct problem *problem) {
-    const int64_t size = problem->head_dim > problem->value_dim ? problem->head_dim : problem->value_dim;
-    const int causal = problem->causal && problem->nq > 1;
-    if (row->variant->schedule == SCHEDULE_UNFUSED && (problem->modifiers & ~(unsigned)MODIFIER_BAND) != 0)
-        return false;
-    return row->variant->op == problem->op && (row->dtype == 0 || row->dtype == problem->dtype) &&
-           holds(&row->size, size) && holds(&row->queries, problem->nq) && holds(&row->keys, problem->nk) &&
-           holds(&row->heads, problem->batch * problem->heads) &&
-           holds(&row->sharing, problem->kv_heads > 0 ? problem->heads / problem->kv_heads : 0) &&
-           (row->causal < 0 || row->causal == causal);
+static struct preference_key preference_key_of(const struct problem *problem) {
+    return (struct preference_key){.dtype = problem->dtype,
+                                   .size =
+                                       problem->head_dim > problem->value_dim ? problem->head_dim : problem->value_dim,
+                                   .heads = problem->batch * problem->heads,
+                                   .sharing = problem->kv_heads > 0 ? problem->heads / problem->kv_heads : 0,
+                                   .causal = problem->causal && problem->nq > 1,
+                                   .plain = (problem->modifiers & ~(unsigned)MODIFIER_BAND) == 0};
+}
+
+/* What tells most rows apart comes first: every call of attention asks every row. */
+static bool suits(const struct tuning_row *row, const struct problem *problem, const struct preference_key *key) {
+    return holds(&row->queries, problem->nq) && holds(&row->keys, problem->nk) && holds(&row->size, key->size) &&
+           (row->dtype == 0 || row->dtype == key->dtype) && holds(&row->heads, key->heads) &&
+           holds(&row->sharing, key->sharing) && (row->causal < 0 || row->causal == key->causal) &&
+           (key->plain || row->variant->schedule != SCHEDULE_UNFUSED);
 }
 
 const struct variant *tuning_preferred(const struct tuning *tuning, const struct device_facts *facts,
                                        const struct problem *problem) {
-    if (problem->windowed || problem->k_stored.dtype != 0 || problem->v_stored.dtype != 0)
+    if (tuning->preferring == tuning->count || problem->op != CLATTN_OP_ATTENTION || problem->windowed ||
+        problem->k_stored.dtype != 0 || problem->v_stored.dtype != 0)
         return NULL;
-    for (size_t i = tuning->preferring; i < tuning->count; i++) {
-        const struct tuning_row *row = &tuning->rows[i];
-        if (suits(row, problem) && is_for_device(row, facts))
-            return row->variant;
-    }
+    const struct preference_key key = preference_key_of(problem);
+    for (size_t i = tuning->preferring; i < tuning->count; i++)
+        if (suits(&tuning->rows[i], problem, &key) && is_for_device(&tuning->rows[i], facts))
+            return tuning->rows[i].variant;
     return NULL;
 }
 
