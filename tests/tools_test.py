@@ -549,7 +549,7 @@ class Misuse(Case):
     def test_no_device_is_3(self):
         write_npy(self.path("x"), (2, 3), [0.0] * 6)
         no_platform = {"OCL_ICD_VENDORS": self.folder.name, "OCL_ICD_FILENAMES": ""}
-        for words in (("info",), ("check",), ("bench",), ("run", "softmax", "--in", f"x={self.path('x')}")):
+        for words in (("info",), ("check",), ("bench",), ("tune",), ("run", "softmax", "--in", f"x={self.path('x')}")):
             self.assertEqual(clattn(*words, env=no_platform).returncode, 3)
             self.assertEqual(clattn(*words, "--device", "no such device").returncode, 3)
 
@@ -561,7 +561,7 @@ class Misuse(Case):
                 self.assertIn(value, done.stderr)
 
     def test_every_command_has_help_with_an_example(self):
-        for words in ((), ("info",), ("run",), ("check",), ("bench",)):
+        for words in ((), ("info",), ("run",), ("check",), ("bench",), ("tune",)):
             self.assertIn("Example", self.ok(*words, "--help"))
         self.assertRegex(self.ok("--version"), r"^clattn \d+\.\d+\.\d+$")
 

@@ -18,7 +18,8 @@ struct file_argument {
 
 struct arguments {
     const char *device, *variant, *parameters, *suite, *dtype, *shape, *versus, *csv, *plot, *seed;
-    bool json, check, help;
+    const char *budget, *candidates, *limit, *database;
+    bool json, check, help, resume, crossovers;
     struct file_argument in[ARGUMENTS_MAX_FILES], out[ARGUMENTS_MAX_FILES];
     size_t in_count, out_count;
     const char *words[ARGUMENTS_MAX_WORDS]; /* operation names */

@@ -17,6 +17,8 @@ static const struct command {
     {"run", command_run, "one operation on tensors from NumPy files"},
     {"check", command_check, "every variant against the double-precision oracle"},
     {"bench", command_bench, "speed, memory and errors"},
+    {"tune", command_tune, "finds faster tile sizes for a device"},
+    {"tune-worker", command_tune_worker, NULL}, /* a process of tune */
 };
 
 static const char *current_command = "";
@@ -48,7 +50,8 @@ void remark(const char *format, ...) {
 static void print_help(FILE *to) {
     fputs("Usage: clattn COMMAND [OPTION]...\n\nAttention kernels for OpenCL devices.\n\n", to);
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        fprintf(to, "  %-7s %s\n", commands[i].name, commands[i].summary);
+        if (commands[i].summary)
+            fprintf(to, "  %-7s %s\n", commands[i].name, commands[i].summary);
     fputs("\n  clattn COMMAND --help   options and an example\n  clattn --version\n\n"
           "Exit status: 0 success, 1 a check failed, 2 wrong usage, 3 no device or unsupported.\n\n"
           "Example: clattn check attention --suite quick\n",

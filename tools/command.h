@@ -14,6 +14,8 @@ int command_info(int argc, char **argv);
 int command_run(int argc, char **argv);
 int command_check(int argc, char **argv);
 int command_bench(int argc, char **argv);
+int command_tune(int argc, char **argv);
+int command_tune_worker(int argc, char **argv); /* for command_tune alone */
 
 /* "clattn run: <text>" on stderr; returns code, so that `return complain(EXIT_USAGE, ...)` reads well. */
 int complain(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));

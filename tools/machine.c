@@ -99,17 +99,26 @@ static cl_ulong query(const struct machine *machine, cl_device_info what) {
     return value;
 }
 
-int machine_open_entry(const struct device_entry *entry, struct machine *out) {
+int machine_new_context(const struct machine *machine, const char *tuning_db, clattn_context **out) {
+    clattn_context_options options;
+    clattn_context_options_init(&options);
+    options.log = print_log;
+    options.tuning_db = tuning_db;
+    const clattn_status status = clattn_context_create(machine->context, machine->entry.device, &options, out);
+    return status == CLATTN_SUCCESS ? EXIT_OK : complain_status(status, machine->entry.name);
+}
+
+int machine_open_tuned(const struct device_entry *entry, const char *tuning_db, struct machine *out) {
     *out = (struct machine){.entry = *entry};
     FORWARD(open_opencl(out));
     out->memory = query(out, CL_DEVICE_GLOBAL_MEM_SIZE);
     out->largest_buffer = query(out, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
     out->cache_bytes = query(out, CL_DEVICE_GLOBAL_MEM_CACHE_SIZE);
-    clattn_context_options options;
-    clattn_context_options_init(&options);
-    options.log = print_log;
-    const clattn_status status = clattn_context_create(out->context, entry->device, &options, &out->clattn);
-    return status == CLATTN_SUCCESS ? EXIT_OK : complain_status(status, entry->name);
+    return machine_new_context(out, tuning_db, &out->clattn);
+}
+
+int machine_open_entry(const struct device_entry *entry, struct machine *out) {
+    return machine_open_tuned(entry, NULL, out);
 }
 
 int machine_open(const char *wanted, struct machine *out) {

@@ -30,6 +30,10 @@ struct machine {
 
 int machine_open(const char *wanted, struct machine *out);
 int machine_open_entry(const struct device_entry *entry, struct machine *out);
+/* With this tuning database; "": none, NULL: the user's. */
+int machine_open_tuned(const struct device_entry *entry, const char *tuning_db, struct machine *out);
+/* A further context of the library on the machine's OpenCL context, for the caller to release. */
+int machine_new_context(const struct machine *machine, const char *tuning_db, clattn_context **out);
 void machine_close(struct machine *machine);
 
 /* NULL where memory is short. */

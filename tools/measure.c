@@ -26,10 +26,9 @@ static int enqueue(void *user, unsigned index, cl_event *event) {
 }
 
 /* Twice the cache, so that a buffer has left it when its turn comes again. */
-static size_t sets_wanted(const struct measure *measure) {
-    const struct machine *machine = measure->machine;
-    const double bytes = job_bytes(measure->job);
-    if (!measure->rotate || !measure->job->kind->memory_bound || bytes <= 0)
+size_t measure_sets(const struct job *job, const struct machine *machine) {
+    const double bytes = job_bytes(job);
+    if (!job->kind->memory_bound || bytes <= 0)
         return 1;
     uint64_t wanted = 2 * machine->cache_bytes;
     if (!(machine->entry.type & CL_DEVICE_TYPE_CPU) && wanted < MIN_ROTATED_BYTES)
@@ -38,6 +37,10 @@ static size_t sets_wanted(const struct measure *measure) {
         wanted = machine->memory / 4;
     const double sets = ceil((double)wanted / bytes) + 1;
     return sets > MAX_SETS ? MAX_SETS : (size_t)sets;
+}
+
+static size_t wanted_sets(const struct measure *measure) {
+    return measure->rotate ? measure_sets(measure->job, measure->machine) : 1;
 }
 
 void measure_describe(const struct job *job, struct result *result) {
@@ -109,7 +112,7 @@ int measure_variant(const struct measure *measure, struct result *result) {
     if (measure->plan.runs == 0)
         return EXIT_OK;
     struct job_sets sets;
-    int code = job_sets_make(&sets, measure->job, measure->machine, sets_wanted(measure));
+    int code = job_sets_make(&sets, measure->job, measure->machine, wanted_sets(measure));
     struct timed_call timed = {measure, measure->variant, &sets};
     struct timer timer = timer_for(measure, &timed);
     if (code == EXIT_OK)
@@ -145,7 +148,7 @@ int measure_pair(const struct measure *measure, const char *rival, struct result
         workspace = measure->job->workspace_bytes > workspace ? measure->job->workspace_bytes : workspace;
     }
     FORWARD(job_prepare(measure->job, measure->machine, hungry, measure->parameters)); /* serves both */
-    int code = job_sets_make(&sets, measure->job, measure->machine, sets_wanted(measure));
+    int code = job_sets_make(&sets, measure->job, measure->machine, wanted_sets(measure));
     for (int i = 0; i < 2; i++) {
         timed[i] = (struct timed_call){measure, variants[i], &sets};
         timers[i] = timer_for(measure, &timed[i]);

@@ -19,6 +19,9 @@ struct measure {
 /* What is common to all variants of a job: operation, dtype, shape, bytes, flops. */
 void measure_describe(const struct job *job, struct result *result);
 
+/* How many sets of buffers a job is timed over, so that no cache holds what a call reads. */
+size_t measure_sets(const struct job *job, const struct machine *machine);
+
 /* Fills the result; the job then holds the outputs. */
 int measure_variant(const struct measure *measure, struct result *result);
 

@@ -1,0 +1,80 @@
+/* Faults planted into the command for tests of its tuner: linked around the functions that launch and time a candidate,
+ * which know nothing of it.
+ *
+ * CLATTN_TEST_FAULTS is a list like "none,crash,hang,wrong,zero,leave": what happens to the first candidate that is
+ * launched with parameters, to the second, and so on, then none. CLATTN_TEST_FAULTS_FILE counts them over processes. */
+#include "../tools/job.h"
+#include "../tools/timer.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int __real_job_launch(struct job *job, const struct machine *machine, const char *variant, const char *parameters,
+                      cl_event *event);
+int __wrap_job_launch(struct job *job, const struct machine *machine, const char *variant, const char *parameters,
+                      cl_event *event);
+double __real_timer_median(const struct timer *timer);
+double __wrap_timer_median(const struct timer *timer);
+int __real_timer_run(struct timer *timer);
+int __wrap_timer_run(struct timer *timer);
+
+static char current[256], fault[16];
+
+/* The number of candidates before this one. */
+static size_t count_candidate(void) {
+    const char *path = getenv("CLATTN_TEST_FAULTS_FILE");
+    const int file = path ? open(path, O_WRONLY | O_CREAT | O_APPEND, 0600) : -1;
+    if (file < 0 || write(file, ".", 1) != 1)
+        exit(99);
+    const off_t size = lseek(file, 0, SEEK_END);
+    close(file);
+    return (size_t)size - 1;
+}
+
+static void find_fault(void) {
+    const char *list = getenv("CLATTN_TEST_FAULTS");
+    size_t index = list ? count_candidate() : 0;
+    fault[0] = '\0';
+    for (; list && *list; index--) {
+        const size_t length = strcspn(list, ",");
+        if (index == 0 && length < sizeof fault) {
+            memcpy(fault, list, length);
+            fault[length] = '\0';
+            return;
+        }
+        list += length + (list[length] == ',');
+    }
+}
+
+int __wrap_job_launch(struct job *job, const struct machine *machine, const char *variant, const char *parameters,
+                      cl_event *event) {
+    if (parameters && strcmp(parameters, current) != 0 && strlen(parameters) < sizeof current) {
+        strcpy(current, parameters);
+        find_fault();
+    }
+    if (strcmp(fault, "crash") == 0)
+        raise(SIGSEGV);
+    if (strcmp(fault, "leave") == 0)
+        _exit(0);
+    while (strcmp(fault, "hang") == 0)
+        pause();
+    if (strcmp(fault, "wrong") == 0)
+        return 0;
+    return __real_job_launch(job, machine, variant, parameters, event);
+}
+
+double __wrap_timer_median(const struct timer *timer) {
+    return strcmp(fault, "zero") == 0 ? 0 : __real_timer_median(timer);
+}
+
+/* "noise" in the place of the list: every second time is three times as long. */
+int __wrap_timer_run(struct timer *timer) {
+    const char *list = getenv("CLATTN_TEST_FAULTS");
+    const int code = __real_timer_run(timer);
+    if (list && strcmp(list, "noise") == 0 && timer->runs > 0 && timer->runs % 2 == 0)
+        timer->samples[timer->runs - 1] *= timer->runs % 4 == 0 ? 3 : 0.3;
+    return code;
+}

@@ -1,0 +1,318 @@
+/* One search: the library's own parameters first, then candidates, then the best of them against the library's own,
+ * timed in turn and run as the row that would be stored. */
+#include "command.h"
+#include "timer.h"
+#include "tune.h"
+#include "tune_search.h"
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define COARSE 16
+#define FINALISTS 2
+#define LEAST_SECONDS 12  /* of a search: a small budget goes to few of them */
+#define COMPARE_SECONDS 3 /* of which the comparison takes about this */
+#define ATTEMPTS 3        /* of a candidate in which the tune itself was killed */
+
+struct hunt {
+    struct tune *tune;
+    const struct tune_task *task;
+    struct space space;
+    struct search search;
+    struct tune_plan usual; /* what the library runs without rows of the user */
+    struct store_row row;
+    char kernels[24], key[160];
+    double until;   /* when the comparison has to begin */
+    bool lost;      /* the device */
+    double seconds; /* of the first candidate, as a process: building, checking, timing */
+};
+
+/* ---- one candidate ----------------------------------------------------------------------------------------------- */
+
+enum outcome { OUTCOME_TIMED, OUTCOME_REFUSED, OUTCOME_FAILED, OUTCOME_WRONG };
+
+static enum outcome count_outcome(struct tune_counts *counts, enum outcome outcome) {
+    int *const count[] = {&counts->tried, &counts->refused, &counts->failed, &counts->wrong};
+    (*count[outcome])++;
+    return outcome;
+}
+
+/* "time 0.001", "wrong why" and so on, as the journal has it. */
+static enum outcome read_outcome(const char *text, double *seconds) {
+    *seconds = strncmp(text, "time ", 5) == 0 ? strtod(text + 5, NULL) : 0;
+    if (*seconds > 0 && isfinite(*seconds))
+        return OUTCOME_TIMED;
+    *seconds = 0;
+    return strncmp(text, "wrong", 5) == 0     ? OUTCOME_WRONG
+           : strncmp(text, "refused", 7) == 0 ? OUTCOME_REFUSED
+                                              : OUTCOME_FAILED;
+}
+
+static void ask_time(struct hunt *hunt, const char *parameters, char outcome[512]) {
+    struct tune *tune = hunt->tune;
+    char question[WORKER_LINE];
+    struct tune_answer answer;
+    const struct search_trial *best = search_best(&hunt->search);
+    snprintf(question, sizeof question, "time\t%s\t%s\t%.9g", hunt->task->variant, parameters,
+             best ? best->seconds : 0);
+    tune_ask(tune, question, tune->limit, &answer);
+    if (answer.count >= 2)
+        snprintf(outcome, 512, "%.16s %.480s", answer.words[0], answer.words[1]);
+    else
+        snprintf(outcome, 512, "failed: %.480s", answer.text);
+    if (!tune_is(&answer, "time", 3) && !tune_is(&answer, "refused", 2))
+        tune_dismiss(tune);
+}
+
+/* Runs it, unless the journal knows what became of it. `runs` is what the parameters come to: several points of the
+ * space may be the same to the library. */
+static enum outcome run(struct hunt *hunt, const char *parameters, const char *runs, double *seconds) {
+    struct tune *tune = hunt->tune;
+    char key[512], text[512] = "";
+    snprintf(key, sizeof key, "%s|%s", hunt->key, runs);
+    if (journal_find(&tune->journal, key, text, sizeof text))
+        return read_outcome(text, seconds);
+    if (journal_begun(&tune->journal, key) >= ATTEMPTS) {
+        snprintf(text, sizeof text, "failed: the tune ended in it %d times", ATTEMPTS);
+    } else {
+        journal_write(&tune->journal, key, JOURNAL_BEGUN);
+        ask_time(hunt, parameters, text);
+    }
+    journal_write(&tune->journal, key, text);
+    return count_outcome(&tune->counts, read_outcome(text, seconds));
+}
+
+static void try_point(struct hunt *hunt, const struct point *point) {
+    struct tune *tune = hunt->tune;
+    char text[SPACE_TEXT];
+    struct tune_plan plan;
+    double seconds = 0;
+    space_print(&hunt->space, point, text);
+    if (tune_hire(tune, hunt->task, NULL) != EXIT_OK) {
+        hunt->until = 0; /* this search ends, with what it found */
+        hunt->lost = true;
+        search_report(&hunt->search, 0, false);
+        return;
+    }
+    if (!tune_ask_plan(tune, hunt->task->variant, text, &plan)) {
+        count_outcome(&tune->counts, tune->task ? OUTCOME_REFUSED : OUTCOME_FAILED);
+        search_report(&hunt->search, 0, false);
+        return;
+    }
+    const enum outcome outcome = run(hunt, text, plan.parameters, &seconds);
+    search_report(&hunt->search, seconds, outcome != OUTCOME_REFUSED);
+}
+
+/* ---- all of them ------------------------------------------------------------------------------------------------- */
+
+static double usual_seconds(const struct hunt *hunt) {
+    return hunt->search.count > 0 ? hunt->search.trials[0].seconds : 0;
+}
+
+static void show(const struct hunt *hunt) {
+    char what[160];
+    const struct search_trial *best = search_best(&hunt->search);
+    snprintf(what, sizeof what, "%s %s %s", hunt->task->variant, element_name(hunt->task->element), hunt->task->shape);
+    tune_progress(hunt->tune, what, best && usual_seconds(hunt) > 0 ? best->seconds / usual_seconds(hunt) : 1);
+}
+
+/* A compiler may take longer over one candidate than over another. */
+static double suitable_limit(double first) {
+    enum { TIMES = 20, LEAST = 20, MOST_SECONDS = 120 };
+    const double limit = TIMES * first;
+    return limit < LEAST ? LEAST : limit > MOST_SECONDS ? MOST_SECONDS : limit;
+}
+
+static void search_all(struct hunt *hunt) {
+    struct tune *tune = hunt->tune;
+    struct point point;
+    while ((hunt->search.count == 0 || wall_seconds() < hunt->until) && search_next(&hunt->search, &point)) {
+        const double begun = wall_seconds();
+        show(hunt);
+        try_point(hunt, &point);
+        if (hunt->search.count > 1)
+            continue;
+        /* What others may take is measured by the first. */
+        hunt->seconds = wall_seconds() - begun;
+        if (!tune->arguments.limit)
+            tune->limit = suitable_limit(hunt->seconds);
+        hunt->until -= 2 * hunt->seconds;
+        if (usual_seconds(hunt) <= 0)
+            return; /* nothing to compare with */
+    }
+}
+
+/* What the library spells out of a variant may have one value alone, and be none that callers may give. */
+static void drop_fixed(struct hunt *hunt, struct point *point) {
+    struct space *space = &hunt->space;
+    int kept = 0;
+    for (int i = 0; i < space->axes; i++) {
+        char text[64];
+        struct tune_plan plan;
+        snprintf(text, sizeof text, "%s=%d", space->axis[i].name, space->axis[i].values[(int)point->at[i]]);
+        if (!tune_ask_plan(hunt->tune, hunt->task->variant, text, &plan))
+            continue;
+        space->axis[kept] = space->axis[i];
+        point->at[kept++] = point->at[i];
+    }
+    for (int i = kept; i < space->axes; i++)
+        point->at[i] = 0;
+    space->axes = kept;
+}
+
+static int begin(struct hunt *hunt) {
+    struct tune *tune = hunt->tune;
+    struct point given[2];
+    char stored[256];
+    int givens = 1;
+    if (!tune_ask_plan(tune, hunt->task->variant, "", &hunt->usual) ||
+        !space_make(&hunt->space, hunt->usual.parameters, &given[0]))
+        return EXIT_CHECK_FAILED;
+    drop_fixed(hunt, &given[0]);
+    if (hunt->space.axes == 0)
+        return EXIT_CHECK_FAILED;
+    hunt->row.size = tune_octave(hunt->usual.size);
+    given[1] = given[0];
+    if (store_find(tune->database, &hunt->row, stored, sizeof stored) && space_find(&hunt->space, stored, &given[1]))
+        givens = 2;
+    search_begin(&hunt->search, &hunt->space, given, givens, tune->selection.seed,
+                 COARSE < tune->most / 2 ? COARSE : tune->most / 2, tune->most);
+    return EXIT_OK;
+}
+
+/* ---- the best against the library's own -------------------------------------------------------------------------- */
+
+/* A file that has no name, and goes with this process however that ends. */
+static int write_nameless(const char *text, char path[64]) {
+    const int file = memfd_create("clattn-tune", 0);
+    if (file < 0)
+        return -1;
+    if (write(file, text, strlen(text)) != (ssize_t)strlen(text)) {
+        close(file);
+        return -1;
+    }
+    snprintf(path, 64, "/proc/%ld/fd/%d", (long)getpid(), file);
+    return file;
+}
+
+static struct comparison compare(struct hunt *hunt, const char *parameters) {
+    struct comparison comparison = {.verdict = VERDICT_UNKNOWN};
+    const char *const variants[] = {hunt->task->variant, hunt->task->variant};
+    char path[64], runs[256];
+    hunt->row.parameters = parameters;
+    char *text = store_print(&hunt->row);
+    const int file = text ? write_nameless(text, path) : -1;
+    cJSON_free(text);
+    if (file < 0)
+        return comparison;
+    const char *const databases[] = {NULL, path};
+    for (int i = 0; i < 2 && (i == 0 || comparison.verdict == VERDICT_NOISY); i++)
+        if (tune_hire(hunt->tune, hunt->task, NULL) == EXIT_OK)
+            comparison = tune_compare(hunt->tune, databases, variants, runs);
+    close(file);
+    return comparison;
+}
+
+/* The fastest but those already taken. */
+static struct search_trial *next_finalist(struct hunt *hunt, const struct search_trial *const *taken, int count) {
+    struct search_trial *best = NULL;
+    for (int i = 1; i < hunt->search.count; i++) {
+        struct search_trial *trial = &hunt->search.trials[i];
+        bool is_taken = false;
+        for (int t = 0; t < count; t++)
+            is_taken = is_taken || taken[t] == trial || taken[t]->seconds == trial->seconds; /* the same program */
+        if (!is_taken && trial->seconds > 0 && trial->seconds < usual_seconds(hunt) &&
+            (!best || trial->seconds < best->seconds))
+            best = trial;
+    }
+    return best;
+}
+
+static int store(struct hunt *hunt, const struct comparison *comparison, bool keep) {
+    hunt->row.seconds = comparison->rival;
+    hunt->row.usual_seconds = comparison->usual;
+    if (keep)
+        hunt->tune->counts.stored++;
+    else
+        hunt->tune->counts.usual++;
+    return store_update(hunt->tune->database, &hunt->row, keep);
+}
+
+static int decide(struct hunt *hunt, char parameters[SPACE_TEXT], struct comparison *comparison, const char **outcome) {
+    const struct search_trial *taken[FINALISTS];
+    bool noisy = false;
+    *outcome = "the library's own parameters are no slower";
+    for (int i = 0; i < FINALISTS; i++) {
+        taken[i] = next_finalist(hunt, taken, i);
+        if (!taken[i])
+            break;
+        space_print(&hunt->space, &taken[i]->point, parameters);
+        *comparison = compare(hunt, parameters);
+        if (comparison->verdict == VERDICT_FASTER) {
+            *outcome = "stored";
+            return store(hunt, comparison, true);
+        }
+        noisy = noisy || comparison->verdict != VERDICT_NO_FASTER;
+    }
+    hunt->row.parameters = parameters[0] ? parameters : hunt->usual.parameters;
+    if (!noisy)
+        return store(hunt, comparison, false);
+    hunt->tune->counts.noisy++;
+    *outcome = "too noisy to tell; nothing is stored";
+    return EXIT_OK;
+}
+
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
+
+static int hunt_down(struct hunt *hunt) {
+    struct comparison comparison = {.verdict = VERDICT_UNKNOWN};
+    char parameters[SPACE_TEXT] = "";
+    const char *outcome = NULL;
+    const int code = begin(hunt);
+    if (code == EXIT_CHECK_FAILED)
+        return EXIT_OK; /* it has no parameters to tune */
+    search_all(hunt);
+    if (hunt->lost)
+        return EXIT_OK;
+    if (usual_seconds(hunt) <= 0) {
+        hunt->row.parameters = hunt->usual.parameters;
+        tune_conclude(hunt->tune, hunt->key, &hunt->row, "the library's own parameters cannot be timed", &comparison);
+        return EXIT_OK;
+    }
+    if (hunt->search.ran < 2 && wall_seconds() >= hunt->until)
+        return EXIT_OK; /* the budget ended before there was anything to compare with */
+    FORWARD(decide(hunt, parameters, &comparison, &outcome));
+    tune_conclude(hunt->tune, hunt->key, &hunt->row, outcome, &comparison);
+    return EXIT_OK;
+}
+
+int tune_parameters(struct tune *tune, const struct tune_task *task) {
+    static struct hunt hunt; /* large */
+    const double left = tune_seconds_left(tune), even = left / (double)(tune->tasks - tune->done),
+                 share = even > LEAST_SECONDS   ? even
+                         : left < LEAST_SECONDS ? left
+                                                : LEAST_SECONDS;
+    hunt = (struct hunt){.tune = tune, .task = task, .until = wall_seconds() + share - COMPARE_SECONDS};
+    hunt.row = tune_row(tune, task->variant, task->element);
+    const clattn_status status =
+        clattn_tuning_kernels(tune->machine.clattn, task->kind->op, task->variant, hunt.kernels, sizeof hunt.kernels);
+    if (status != CLATTN_SUCCESS)
+        return EXIT_OK; /* nothing of it is tuned */
+    hunt.row.op = tune_op_name(task->kind->op);
+    hunt.row.variant = task->variant;
+    hunt.row.kernels = hunt.kernels;
+    hunt.row.shape = task->shape;
+    snprintf(hunt.key, sizeof hunt.key, "%s %s %s %s %s", hunt.row.op, task->variant, element_name(task->element),
+             task->shape, hunt.kernels);
+    if (tune_is_concluded(tune, hunt.key))
+        return EXIT_OK;
+    /* What cannot be run at all, such as for want of memory, is no reason to end the tune. */
+    if (tune_hire(tune, task, NULL) != EXIT_OK)
+        return EXIT_OK;
+    return hunt_down(&hunt);
+}
