@@ -24,7 +24,7 @@ static clattn_tensor view_of(cl_mem buffer, clattn_dtype dtype, int64_t offset, 
 }
 
 /* A46: q, k and v interleaved in one buffer, [N,3,H,D], against separate dense ones. */
-static void packed_qkv(int64_t head_dim) {
+static void packed_qkv(int64_t head_dim, clattn_dtype dtype) {
     const int64_t n = 21, heads = 2, row = 3 * heads * head_dim;
     const int64_t dims[] = {1, heads, n, head_dim}, strides[] = {n * row, head_dim, row, 1};
     const struct attention_case shape = {.name = "packed",
@@ -38,25 +38,26 @@ static void packed_qkv(int64_t head_dim) {
                                          .q = fill_u1,
                                          .k = fill_u2,
                                          .v = fill_u3};
-    struct attention_data data = attention_data_of(&shape, CLATTN_F32);
-    float *packed = calloc((size_t)(n * row), sizeof *packed);
+    struct attention_data data = attention_data_of(&shape, dtype);
+    const size_t bytes = (size_t)(n * row) * (dtype == CLATTN_F32 ? 4 : 2);
+    unsigned char *packed = calloc(1, bytes);
     assert_non_null(packed);
     const double *const parts[] = {data.q, data.k, data.v};
     for (int p = 0; p < 3; p++) {
-        const clattn_tensor view = view_of(NULL, CLATTN_F32, p * heads * head_dim, dims, strides);
+        const clattn_tensor view = view_of(NULL, dtype, p * heads * head_dim, dims, strides);
         reference_scatter(&view, packed, parts[p]);
     }
-    cl_mem buffer = filled((size_t)(n * row) * sizeof *packed, packed);
+    cl_mem buffer = filled(bytes, packed);
     size_t index = 0;
     for (const char *variant; (variant = attention_next_variant(&data, &index));) {
         struct attention_result expected = attention_run(&data, variant),
                                 result = {test_array(n * heads * head_dim), NULL};
-        struct test_tensor o = test_output(CLATTN_F32, 4, dims, NULL);
+        struct test_tensor o = test_output(dtype, 4, dims, NULL);
         clattn_attention_op op;
         clattn_attention_init(&op);
-        op.q = view_of(buffer, CLATTN_F32, 0, dims, strides);
-        op.k = view_of(buffer, CLATTN_F32, heads * head_dim, dims, strides);
-        op.v = view_of(buffer, CLATTN_F32, 2 * heads * head_dim, dims, strides);
+        op.q = view_of(buffer, dtype, 0, dims, strides);
+        op.k = view_of(buffer, dtype, heads * head_dim, dims, strides);
+        op.v = view_of(buffer, dtype, 2 * heads * head_dim, dims, strides);
         op.o = o.view;
         test_run(&op.head, variant);
         test_read(&o, result.o);
@@ -72,8 +73,9 @@ static void packed_qkv(int64_t head_dim) {
 
 static void packed_inputs(void **state) {
     (void)state;
-    packed_qkv(64);
-    packed_qkv(256);
+    for (int t = 0; t < 3; t++)
+        packed_qkv(64, all_dtypes[t]);
+    packed_qkv(256, CLATTN_F32);
 }
 
 /* Attention of 2 queries over one key equal to itself: o is v's row; only where things lie matters here. */

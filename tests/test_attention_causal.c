@@ -58,11 +58,10 @@ static void both_corners_at_many_lengths(void **state) {
 }
 
 /* A12: 257 queries, one key; only the last query sees it. */
-static void only_the_last_row_sees_the_key(void **state) {
-    (void)state;
+static void a_key_that_one_row_sees(clattn_dtype dtype) {
     struct attention_case shape = shape_of("A12", 257, 1, CLATTN_CAUSAL_BOTTOM_RIGHT);
     shape.v = fill_one;
-    struct attention_data data = attention_data_of(&shape, CLATTN_F32);
+    struct attention_data data = attention_data_of(&shape, dtype);
     size_t index = 0;
     for (const char *variant; (variant = attention_next_variant(&data, &index));) {
         struct attention_result result = attention_run(&data, variant);
@@ -75,6 +74,12 @@ static void only_the_last_row_sees_the_key(void **state) {
         attention_result_free(&result);
     }
     attention_data_free(&data);
+}
+
+static void only_the_last_row_sees_the_key(void **state) {
+    (void)state;
+    for (int t = 0; t < 3; t++)
+        a_key_that_one_row_sees(all_dtypes[t]);
 }
 
 static void any_diagonal(void **state) {

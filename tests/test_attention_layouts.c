@@ -87,10 +87,12 @@ static void a_value_column_has_any_stride(void **state) {
     struct attention_case shape = shape_of("A45 column", CLATTN_CAUSAL_NONE);
     const struct test_layout v = {0, {HKV * NK * 3, NK * 3, 3, 7}};
     shape.value_dim = 1;
-    struct attention_data data = attention_data_of(&shape, CLATTN_F32);
-    data.layout_v = &v;
-    same_as_dense(&data);
-    attention_data_free(&data);
+    for (int t = 0; t < 3; t++) {
+        struct attention_data data = attention_data_of(&shape, all_dtypes[t]);
+        data.layout_v = &v;
+        same_as_dense(&data);
+        attention_data_free(&data);
+    }
 }
 
 /* A46 */
@@ -113,13 +115,12 @@ static void base_offsets(void **state) {
 }
 
 /* A49: a stride of 0 repeats a batch or a head. */
-static void broadcast_inputs(void **state) {
-    (void)state;
+static void broadcast_inputs(clattn_dtype dtype) {
     const struct attention_case shape = shape_of("A49 broadcast", CLATTN_CAUSAL_NONE);
     const struct test_layout kv_batch = {0, {0, NK * D, D, 1}}, kv_head = {0, {NK * D, 0, D, 1}};
     const struct test_layout q_batch = {0, {0, NQ * D, D, 1}};
     for (int what = 0; what < 3; what++) {
-        struct attention_data data = attention_data_of(&shape, CLATTN_F32);
+        struct attention_data data = attention_data_of(&shape, dtype);
         const int64_t q_half = HQ * NQ * D, kv_half = HKV * NK * D, head = NK * D;
         if (what == 0) {
             memcpy(data.k + kv_half, data.k, (size_t)kv_half * sizeof(double));
@@ -140,13 +141,17 @@ static void broadcast_inputs(void **state) {
     }
 }
 
+static void broadcast_in_every_dtype(void **state) {
+    (void)state;
+    for (int t = 0; t < 3; t++)
+        broadcast_inputs(all_dtypes[t]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sequences_before_heads),
-        cmocka_unit_test(every_tensor_with_strides_of_its_own),
-        cmocka_unit_test(a_value_column_has_any_stride),
-        cmocka_unit_test(base_offsets),
-        cmocka_unit_test(broadcast_inputs),
+        cmocka_unit_test(sequences_before_heads),        cmocka_unit_test(every_tensor_with_strides_of_its_own),
+        cmocka_unit_test(a_value_column_has_any_stride), cmocka_unit_test(base_offsets),
+        cmocka_unit_test(broadcast_in_every_dtype),
     };
     return support_main("attention layouts", tests, sizeof tests / sizeof tests[0]);
 }

@@ -52,26 +52,28 @@ static void release(struct attention_tensors *t) {
     test_release(&t->lse);
 }
 
+static const clattn_dtype dtypes[] = {CLATTN_F32, CLATTN_F16, CLATTN_BF16};
 static const int64_t usual[SIZES] = {2, 4, 2, 5, 7, 8, 6};
 
-static void attention_of_nothing(int which, clattn_causal causal) {
+static void attention_of_nothing(int which, clattn_dtype dtype, clattn_causal causal) {
     int64_t size[SIZES];
     for (int i = 0; i < SIZES; i++)
         size[i] = i == which ? 0 : usual[i];
     if (which == HQ)
         size[HKV] = 2;
-    struct attention_tensors t = make(size, CLATTN_F32, causal);
+    struct attention_tensors t = make(size, dtype, causal);
     writes_nothing(&t.op.head, &t.o, &t.lse);
     release(&t);
 }
 
 static void no_batch_heads_or_queries(void **state) {
     (void)state;
-    for (int causal = 0; causal < 3; causal++) {
-        attention_of_nothing(B, (clattn_causal)causal);
-        attention_of_nothing(HQ, (clattn_causal)causal);
-        attention_of_nothing(NQ, (clattn_causal)causal);
-    }
+    for (int d = 0; d < 3; d++)
+        for (int causal = 0; causal < 3; causal++) {
+            attention_of_nothing(B, dtypes[d], (clattn_causal)causal);
+            attention_of_nothing(HQ, dtypes[d], (clattn_causal)causal);
+            attention_of_nothing(NQ, dtypes[d], (clattn_causal)causal);
+        }
 }
 
 /* Hq = Hkv = 0: no heads at all. */
@@ -86,7 +88,6 @@ static void no_heads_at_all(void **state) {
 static void no_keys(void **state) {
     (void)state;
     const int64_t size[SIZES] = {2, 4, 2, 5, 0, 8, 6};
-    const clattn_dtype dtypes[] = {CLATTN_F32, CLATTN_F16, CLATTN_BF16};
     for (int causal = 0; causal < 3; causal++)
         for (int d = 0; d < 3; d++) {
             struct attention_tensors t = make(size, dtypes[d], (clattn_causal)causal);
