@@ -102,6 +102,7 @@ typedef struct {
     int group;
     int first_query; /* of the group's rows */
     bias_t bias;
+    bool biases_adjoin;
     plane_t mask;
     long distance; /* of key 0 from its first query, the band's offset included */
     uint turn;     /* jobs before this one */
@@ -163,14 +164,33 @@ static INLINED void values_issue(part_t *part, acc_t *o, const uint *p, int step
     values_product(o, p, operand_at(part->line->v, PANEL_BYTES(BLOCK_KEYS)) + stage_of(count) * (V_BYTES / 16));
 }
 
+/* Do biases come in pairs? */
+static INLINED bool biases_come(const part_t *part, int step) {
+    return PAIRS_NARROW && part->biases_adjoin && job_first_key(&part->job, step) + BLOCK_KEYS <= part->job.sequence.nk;
+}
+
+static INLINED void biases_fetch(const part_t *part, uint *biases, int step) {
+    if (biases_come(part, step))
+        pairs_fetch(biases, part->bias.plane, part->first_query, job_first_key(&part->job, step),
+                    part->job.sequence.nq);
+}
+
+static INLINED void scores_bend(const part_t *part, acc_t *s, const uint *biases, int step) {
+    const int first_key = job_first_key(&part->job, step);
+    pairs_curve(s, part->bias, (float)(part->distance + first_key));
+    if (biases_come(part, step))
+        pairs_add(s, biases);
+    else if (BIAS)
+        pairs_add_singly(s, part->bias, part->first_query, first_key, part->job.sequence.nq, part->job.sequence.nk);
+}
+
 /* What happens to scores between product and softmax. Both ends of a band are rarely in one block. */
-static INLINED void scores_change(const part_t *part, acc_t *s, int step) {
+static INLINED void scores_change(const part_t *part, acc_t *s, const uint *biases, int step) {
     const job_t *job = &part->job;
     const int first_key = job_first_key(job, step), last_row = TILE_M - 1;
     int column[ROW_SLOTS]; /* the first or last visible one, counted from this work-item's first */
     if (CHANGES_SCORES)
-        bias_block(s, part->bias, part->first_query, first_key, (float)(part->distance + first_key), job->sequence.nq,
-                   job->sequence.nk);
+        scores_bend(part, s, biases, step);
     if (first_key + BLOCK_KEYS - 1 > band_last(job->band, part->first_query)) {
 #pragma unroll
         for (int r = 0; r < ROW_SLOTS; r++)
@@ -212,7 +232,7 @@ static INLINED int skip_hidden(part_t *part, int step) {
 /* All blocks of keys of a job. */
 static INLINED void attend(part_t *part, float scale, const uint *q, acc_t *o, lazy_state_t *state) {
     acc_t s[SCORE_TILES];
-    uint p[2 * SCORE_TILES];
+    uint p[2 * SCORE_TILES], biases[PAIRS_WORDS];
     float factor[ROW_SLOTS];
     int step = job_step(&part->job, 0);
     if (BAND && GROUPS > 1)
@@ -222,9 +242,10 @@ static INLINED void attend(part_t *part, float scale, const uint *q, acc_t *o, l
     take_turn(part);
     scores_issue(part, s, q, count);
     pass_turn(part->group);
+    biases_fetch(part, biases, step);
     scores_wait(s, 0);
     keys_free(part, count);
-    scores_change(part, s, step);
+    scores_change(part, s, biases, step);
     lazy_raise(state, s, scale, factor);
     lazy_exponentiate(state, s, scale);
     operand_pack_all(p, s);
@@ -234,9 +255,10 @@ static INLINED void attend(part_t *part, float scale, const uint *q, acc_t *o, l
         scores_issue(part, s, q, count + 1);
         values_issue(part, o, p, step, count);
         pass_turn(part->group);
+        biases_fetch(part, biases, next);
         scores_wait(s, 1);
         keys_free(part, count + 1);
-        scores_change(part, s, next);
+        scores_change(part, s, biases, next);
         const bool grown = lazy_raise(state, s, scale, factor);
         lazy_exponentiate(state, s, scale);
         values_wait(o);
@@ -341,6 +363,7 @@ static INLINED float part_set_modifiers(part_t *part, const task_t *task) {
     const modifiers_t *modifiers = task->modifiers;
     const job_t *job = &part->job;
     part->bias = bias_of(modifiers, call, job->batch, job->head);
+    part->biases_adjoin = pairs_adjoin(part->bias.plane);
     part->mask = mask_of(modifiers, call, job->batch, job->head);
     part->distance = -sequence_off(&job->sequence, call) - part->first_query;
     return SINKS ? modifiers->sinks[call->sinks + job->head] : -INFINITY;
