@@ -135,7 +135,7 @@ static void preferences_are_keyed_by_their_problems(void **state) {
     assert_non_null(strstr(text, "\"queries\":[1,17]"));
     assert_null(strstr(text, "heads"));
     assert_null(strstr(text, "parameters"));
-    cJSON_free(text);
+    free(text);
 }
 
 /* What a person wrote, and what this version does not know, stays as it is. */
@@ -149,6 +149,7 @@ static void foreign_rows_stay(void **state) {
     assert_int_equal(count_rows(), 6);
     char *now = read_file(path);
     assert_non_null(strstr(now, "{\"device\":[[]],\"x\":{\"y\":1e+300}}"));
+    assert_non_null(strstr(now, "\"note\": \"mine\""));
     free(now);
 }
 
@@ -166,6 +167,23 @@ static void a_file_that_is_no_database_is_left_alone(void **state) {
         assert_int_equal(fread(now, 1, sizeof now, file), strlen(bad[i]));
         fclose(file);
         assert_memory_equal(now, bad[i], strlen(bad[i]));
+    }
+}
+
+/* Before an hour is spent on what could not be stored. */
+static void a_full_database_is_told_at_the_start(void **state) {
+    const struct store_row row = row_of("online", 1024, "team=1");
+    (void)state;
+    for (int rows = 4030; rows <= 4040; rows += 10) {
+        FILE *file = fopen(path, "wb");
+        assert_non_null(file);
+        fputs("{\"rows\": [0", file);
+        for (int i = 1; i < rows; i++)
+            fputs(",0", file);
+        fputs("]}", file);
+        assert_int_equal(fclose(file), 0);
+        assert_int_equal(store_update(path, NULL, false), rows == 4030 ? 0 : 2);
+        assert_int_equal(store_update(path, &row, true), 0); /* which still finds room */
     }
 }
 
@@ -305,6 +323,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(preferences_are_keyed_by_their_problems, set_up, tear_down),
         cmocka_unit_test_setup_teardown(foreign_rows_stay, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_file_that_is_no_database_is_left_alone, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_full_database_is_told_at_the_start, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_link_stays_one_and_folders_are_made, set_up, tear_down),
         cmocka_unit_test_setup_teardown(processes_wait_for_each_other, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_kill_leaves_a_whole_database, set_up, tear_down),

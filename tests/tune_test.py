@@ -126,6 +126,11 @@ class Tune(unittest.TestCase):
         self.assertEqual(said["stored"], 0)
         self.assertEqual(self.rows(), [])
 
+    def test_what_the_oracle_does_not_see_is_compared(self):
+        said = self.faulty("blind", "--candidates", "2")
+        self.assertEqual((said["tried"], said["wrong"], said["stored"]), (2, 1, 0), said)
+        self.assertEqual(self.rows(), [])
+
     def test_crossovers_are_measured_and_obeyed(self):
         said = self.tune("attention", "--crossovers", "--dtype", "f32", "--candidates", "12" if LONG else "1")
         self.assertEqual((said["failed"], said["wrong"]), (0, 0), said)

@@ -115,6 +115,10 @@ struct comparison tune_compare(struct tune *tune, const char *const databases[2]
     tune_ask(tune, question, COMPARE_SECONDS + 4 * tune->limit, &answer);
     if (tune_is(&answer, "times", 4))
         return judge(&answer, runs);
+    if (tune_is(&answer, "wrong", 1))
+        tune->counts.wrong++;
+    else
+        tune->counts.failed++;
     tune_dismiss(tune);
     return (struct comparison){.verdict = VERDICT_UNKNOWN};
 }

@@ -5,7 +5,6 @@
 #include "tune.h"
 #include "tune_search.h"
 
-#include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -207,7 +206,7 @@ static struct comparison compare(struct hunt *hunt, const char *parameters) {
     hunt->row.parameters = parameters;
     char *text = store_print(&hunt->row);
     const int file = text ? write_nameless(text, path) : -1;
-    cJSON_free(text);
+    free(text);
     if (file < 0)
         return comparison;
     const char *const databases[] = {NULL, path};

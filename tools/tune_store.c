@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 enum { FILE_LIMIT = 1 << 20, ROW_LIMIT = 4096 }; /* the library reads no more */
+enum { BYTES_LEFT = 1 << 15, ROWS_LEFT = 64 };   /* without which a tune need not begin */
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
@@ -110,30 +111,63 @@ static cJSON *empty_document(void) {
     return NULL;
 }
 
-/* A row a line: people read such files, and compare them. */
+struct text {
+    char *start;
+    size_t size, capacity;
+    bool failed;
+};
+
+static void add(struct text *text, const char *part) {
+    const size_t size = strlen(part);
+    if (text->size + size >= text->capacity) {
+        const size_t capacity = 2 * (text->size + size) + 4096;
+        char *grown = realloc(text->start, capacity);
+        text->failed = text->failed || !grown;
+        if (!grown)
+            return;
+        text->start = grown;
+        text->capacity = capacity;
+    }
+    memcpy(text->start + text->size, part, size + 1);
+    text->size += size;
+}
+
+static void add_json(struct text *text, const cJSON *json) {
+    char *part = json ? cJSON_PrintUnformatted(json) : NULL;
+    text->failed = text->failed || !part;
+    add(text, part ? part : "");
+    cJSON_free(part);
+}
+
+static void add_name(struct text *text, const char *name) {
+    cJSON *string = cJSON_CreateString(name);
+    add_json(text, string);
+    cJSON_Delete(string);
+    add(text, ": ");
+}
+
+/* A row a line: people read such files, and compare them. Other members of the document stay. */
 static char *print_document(const cJSON *document) {
-    const cJSON *rows = cJSON_GetObjectItemCaseSensitive(document, "rows"), *row;
-    size_t size = 64, used;
-    cJSON_ArrayForEach(row, rows) {
-        char *text = cJSON_PrintUnformatted(row);
-        size += text ? strlen(text) + 8 : 0;
-        cJSON_free(text);
+    const cJSON *rows = cJSON_GetObjectItemCaseSensitive(document, "rows"), *item;
+    struct text text = {.start = NULL};
+    add(&text, "{");
+    cJSON_ArrayForEach(item, document) {
+        if (item == rows)
+            continue;
+        add_name(&text, item->string);
+        add_json(&text, item);
+        add(&text, ",\n");
     }
-    char *all = cJSON_malloc(size);
-    if (!all)
-        return NULL;
-    used = (size_t)snprintf(all, size, "{\"rows\": [");
-    cJSON_ArrayForEach(row, rows) {
-        char *text = cJSON_PrintUnformatted(row);
-        if (!text) {
-            cJSON_free(all);
-            return NULL;
-        }
-        used += (size_t)snprintf(all + used, size - used, "%s\n  %s", row == rows->child ? "" : ",", text);
-        cJSON_free(text);
+    add(&text, "\"rows\": [");
+    cJSON_ArrayForEach(item, rows) {
+        add(&text, item == rows->child ? "\n  " : ",\n  ");
+        add_json(&text, item);
     }
-    snprintf(all + used, size - used, "\n]}\n");
-    return all;
+    add(&text, "\n]}\n");
+    if (!text.failed)
+        return text.start;
+    free(text.start);
+    return NULL;
 }
 
 char *store_print(const struct store_row *row) {
@@ -229,11 +263,12 @@ static int change(const char *path, const struct store_row *row, bool keep) {
     int code;
     if (!text)
         code = complain_file(path, "out of host memory");
-    else if (strlen(text) > FILE_LIMIT || cJSON_GetArraySize(rows) > ROW_LIMIT)
-        code = complain_file(path, "it would hold more than the library reads");
+    else if (strlen(text) + (row ? 0 : BYTES_LEFT) > FILE_LIMIT ||
+             cJSON_GetArraySize(rows) + (row ? 0 : ROWS_LEFT) > ROW_LIMIT)
+        code = complain_file(path, "with the rows of a tune it would hold more than the library reads");
     else
         code = replace(path, text);
-    cJSON_free(text);
+    free(text);
     cJSON_Delete(document);
     return code;
 }

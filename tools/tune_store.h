@@ -29,7 +29,7 @@ struct store_row {
     double seconds, usual_seconds;
 };
 
-/* The row as text, in a document of its own; malloc'd by cJSON. NULL where memory is short. */
+/* The row as text, in a document of its own; malloc'd. NULL where memory is short. */
 char *store_print(const struct store_row *row);
 
 /* Takes rows of the same key out of the array, and adds the row where `keep`. False where memory is short. Pure. */

@@ -7,7 +7,8 @@
  *   compare   rows  variant  rows  variant   -> times, what runs second, pairs of seconds; or wrong or failed, and why
  *
  * parameters "" are the library's own. Rows are a tuning database, "": none. A candidate is checked before it is timed,
- * and much slower ones than `best` are timed briefly. */
+ * and much slower ones than `best` are timed briefly; of two that are
+ * compared every element of the results is. */
 #include "arguments.h"
 #include "command.h"
 #include "measure.h"
@@ -115,16 +116,28 @@ static void answer_time(struct side *side, double best) {
 
 /* ---- two in turn ------------------------------------------------------------------------------------------------- */
 
-/* The workspace that serves both. */
+/* The oracle knows some rows of a large result: here every element is seen, beside the other side's. */
+static bool is_like(struct work *work, const struct array other[JOB_MAX_OUTPUTS]) {
+    struct errors errors = {.ok = true};
+    oracle_compare_other(&work->oracle, &work->job, other, &errors);
+    if (!errors.ok)
+        worker_answer("wrong\t%s", errors.why);
+    return errors.ok;
+}
+
+/* Both by themselves and beside each other; then the workspace is one that serves both. */
 static bool are_right(struct side sides[2]) {
     struct job *job = &sides[0].work->job;
+    struct array other[JOB_MAX_OUTPUTS] = {{.data = NULL}};
     if (!is_right(&sides[0]))
         return false;
     const size_t first = job->workspace_bytes;
-    if (!is_right(&sides[1]))
-        return false;
-    if (first <= job->workspace_bytes)
-        return true;
+    oracle_take_results(job, other);
+    const bool right = is_right(&sides[1]) && is_like(sides[0].work, other);
+    for (size_t k = 0; k < JOB_MAX_OUTPUTS; k++)
+        array_free(&other[k]);
+    if (!right || first <= job->workspace_bytes)
+        return right;
     if (job_prepare(job, &sides[0].machine, sides[0].variant, sides[0].parameters) == EXIT_OK)
         return true;
     worker_answer("failed\t%s", clattn_last_error());
