@@ -28,6 +28,7 @@ static struct attention_plan plan_of(const struct problem *problem, enum backend
     plan.k_slice = slice_of(parameters, "k_slice", problem->head_dim, plan.shape.k);
     plan.v_slice = slice_of(parameters, "v_slice", problem->value_dim, plan.shape.n);
     plan.ahead = can_copy_ahead(problem, backend) ? parameters_get(parameters, "ahead", 0) : 0;
+    plan.registers = backend == BACKEND_NVIDIA_MMA ? parameters_get(parameters, "registers", 0) : 0;
     plan.q_resident = plan.ahead > 0 || parameters_get(parameters, "q_resident", 1) != 0;
     plan.stage_slots = plan.q_resident ? parameters_get(parameters, "stage_slots", 1) : 1;
     return plan;
@@ -84,8 +85,10 @@ static void spell_out(const struct tile_plan *tiles, const struct parameters *pa
     parameters_put(out, "v_slice", plan.v_slice);
     parameters_put(out, "q_resident", plan.q_resident);
     parameters_put(out, "stage_slots", plan.stage_slots);
-    if (tiles->backend == BACKEND_NVIDIA_MMA)
+    if (tiles->backend == BACKEND_NVIDIA_MMA) {
         parameters_put(out, "ahead", plan.ahead);
+        parameters_put(out, "registers", plan.registers);
+    }
 }
 
 static const struct tile_step for_local[] = {
@@ -102,12 +105,15 @@ clattn_status attention_plan_choose(const struct problem *problem, struct choice
 
 void attention_plan_options(const struct problem *problem, const struct attention_plan *plan, clattn_dtype out_dtype,
                             char options[ATTENTION_PLAN_OPTIONS]) {
-    char tile[256], modifiers[ATTENTION_CALL_OPTIONS];
+    char tile[256], modifiers[ATTENTION_CALL_OPTIONS], registers[48] = "";
+    if (plan->registers > 0)
+        snprintf(registers, sizeof registers, " -cl-nv-maxrregcount=%d", plan->registers);
     tile_options(&plan->shape, plan->ahead > 0 ? "nvidia_cp_async" : "plain", tile, sizeof tile);
     attention_call_options(problem, modifiers, sizeof modifiers);
     snprintf(options, ATTENTION_PLAN_OPTIONS,
              "%s %s -DELEMENT=%d -DOUT_ELEMENT=%d -DHEAD_DIM=%d -DVALUE_DIM=%d -DALIGNED=%d -DSCORE_TILES=%d "
-             "-DK_SLICE=%d -DV_SLICE=%d -DQ_RESIDENT=%d -DSTAGE_SLOTS=%d",
+             "-DK_SLICE=%d -DV_SLICE=%d -DQ_RESIDENT=%d -DSTAGE_SLOTS=%d%s",
              tile, modifiers, (int)problem->dtype, (int)out_dtype, (int)problem->head_dim, (int)problem->value_dim,
-             problem->aligned, plan->score_tiles, plan->k_slice, plan->v_slice, plan->q_resident, slots(problem, plan));
+             problem->aligned, plan->score_tiles, plan->k_slice, plan->v_slice, plan->q_resident, slots(problem, plan),
+             registers);
 }

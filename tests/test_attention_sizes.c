@@ -1,5 +1,6 @@
 /* Tiles of attention on invented devices: when they are issued ahead of their use, and how much of that fits. */
 #include "attention.h"
+#include "attention_plan.h"
 #include "context.h"
 #include "tuning.h"
 
@@ -7,6 +8,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -121,14 +123,31 @@ static void what_is_shipped_goes_ahead_on_every_device(void **state) {
     tuning_free(tuning);
 }
 
+/* The compiler is told where there is a limit, and by its own word. */
+static void registers_are_limited_where_asked(void **state) {
+    const struct problem problem = problem_of(64);
+    char options[ATTENTION_PLAN_OPTIONS];
+    (void)state;
+    for (int registers = 0; registers <= 168; registers += 168) {
+        char text[64];
+        snprintf(text, sizeof text, LARGE ",registers=%d", registers);
+        struct choice choice = choice_of("fused_nvidia_mma", text, SM_90, true);
+        assert_int_equal(plan(&problem, &choice), CLATTN_SUCCESS);
+        const struct attention_plan of = attention_plan_of(&problem, &choice);
+        attention_plan_options(&problem, &of, CLATTN_F16, options);
+        assert_int_equal(strstr(options, " -cl-nv-maxrregcount=168") != NULL, registers == 168);
+        assert_int_equal(strstr(options, "maxrregcount") != NULL, registers == 168);
+    }
+}
+
 static void other_numbers_are_refused(void **state) {
-    static const char *const bad[] = {"ahead=3", "ahead=-1"};
+    static const char *const bad[] = {"ahead=3", "ahead=-1", "registers=256"};
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         const struct choice choice = choice_of("fused_nvidia_mma", bad[i], SM_90, true);
         const char *refusal = tuning_refusal(choice.variant, &choice.parameters);
         assert_non_null(refusal);
-        assert_non_null(strstr(refusal, "ahead"));
+        assert_int_equal(strncmp(refusal, bad[i], 5), 0);
     }
 }
 
@@ -139,6 +158,7 @@ int main(void) {
         cmocka_unit_test(what_is_asked_for_must_fit),
         cmocka_unit_test(what_cannot_be_copied_is_staged_plainly),
         cmocka_unit_test(what_is_shipped_goes_ahead_on_every_device),
+        cmocka_unit_test(registers_are_limited_where_asked),
         cmocka_unit_test(other_numbers_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
