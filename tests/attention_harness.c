@@ -210,16 +210,29 @@ static void report(const struct attention_data *data, const char *variant, const
 }
 
 /* One row by the oracle and by the plain version. Rows of no sequence stay what outputs start as. */
-static void expected_row(const struct attention_data *data, int64_t row, double *want, double *plain, double *lse) {
-    double plain_lse;
+static void expected_row(const struct attention_data *data, int64_t row, double *want, double *plain, double *lse,
+                         double *plain_lse) {
     reference_attention_row(&data->problem, data->q, data->k, data->v, row, want, lse, NULL);
-    plain_attention_row(&data->problem, data->dtype, data->out_dtype, data->q, data->k, data->v, row, plain, &plain_lse,
+    plain_attention_row(&data->problem, data->dtype, data->out_dtype, data->q, data->k, data->v, row, plain, plain_lse,
                         NULL);
     if (reference_attention_locate(&data->problem, row).sequence >= 0)
         return;
     for (int64_t c = 0; c < data->problem.value_dim; c++)
         want[c] = plain[c] = (double)NAN;
-    *lse = (double)NAN;
+    *lse = *plain_lse = (double)NAN;
+}
+
+static double lse_tolerance(const struct attention_data *data) {
+    return data->dtype == CLATTN_F32 ? 1e-5 : 1e-4;
+}
+
+/* tolerance: instead of the bound from the plain version's error; 0: none. */
+static void compare_values(struct reference_error *error, double tolerance, int64_t count, const double *got,
+                           const double *want, const double *plain, clattn_dtype dtype) {
+    if (tolerance > 0)
+        reference_compare_within(error, count, got, want, tolerance, tolerance);
+    else
+        reference_compare(error, count, got, want, reference_plain_error(count, want, plain), dtype);
 }
 
 void attention_compare(const struct attention_data *data, const struct attention_result *result, const char *variant,
@@ -227,24 +240,24 @@ void attention_compare(const struct attention_data *data, const struct attention
     const int64_t total = attention_row_count(data), dv = data->problem.value_dim;
     const int64_t samples = rows < total ? rows : total;
     double *want = test_array(samples * dv), *plain = test_array(samples * dv), *got = test_array(samples * dv);
+    double *lse = test_array(samples), *plain_lse = test_array(samples), *got_lse = test_array(samples);
     struct reference_error o_error = {0}, lse_error = {0};
     for (int64_t s = 0; s < samples; s++) {
         const int64_t row = sampled_row(s, samples, total);
-        double lse;
-        expected_row(data, row, want + s * dv, plain + s * dv, &lse);
+        expected_row(data, row, want + s * dv, plain + s * dv, &lse[s], &plain_lse[s]);
         memcpy(got + s * dv, result->o + row * dv, (size_t)dv * sizeof *got);
-        const double tolerance = data->dtype == CLATTN_F32 ? 1e-5 : 1e-4;
-        if (result->lse)
-            reference_compare_within(&lse_error, 1, result->lse + row, &lse, tolerance, tolerance);
+        got_lse[s] = result->lse ? result->lse[row] : 0;
     }
-    if (data->tolerance > 0)
-        reference_compare_within(&o_error, samples * dv, got, want, data->tolerance, data->tolerance);
-    else
-        reference_compare(&o_error, samples * dv, got, want, reference_plain_error(samples * dv, want, plain),
-                          data->out_dtype);
+    compare_values(&o_error, data->tolerance, samples * dv, got, want, plain, data->out_dtype);
+    if (result->lse)
+        compare_values(&lse_error, data->tolerance > 0 ? lse_tolerance(data) : 0, samples, got_lse, lse, plain_lse,
+                       CLATTN_F32);
     free(want);
     free(plain);
     free(got);
+    free(lse);
+    free(plain_lse);
+    free(got_lse);
     report(data, variant, "o", &o_error);
     report(data, variant, "lse", &lse_error);
 }
@@ -349,10 +362,10 @@ void attention_survive(const struct attention_data *data) {
 
 static void compare_published(const struct attention_case *c, const struct attention_data *data,
                               const struct attention_result *result, const char *variant) {
-    const double lse_tolerance = data->dtype == CLATTN_F32 ? 1e-5 : 1e-4;
     struct reference_error o_error = {0}, lse_error = {0};
     reference_compare_within(&o_error, (int64_t)c->o_count, result->o, c->o, data->tolerance, data->tolerance);
-    reference_compare_within(&lse_error, (int64_t)c->lse_count, result->lse, c->lse, lse_tolerance, lse_tolerance);
+    reference_compare_within(&lse_error, (int64_t)c->lse_count, result->lse, c->lse, lse_tolerance(data),
+                             lse_tolerance(data));
     report(data, variant, "the published o", &o_error);
     report(data, variant, "the published lse", &lse_error);
 }

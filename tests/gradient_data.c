@@ -127,11 +127,11 @@ struct reference_gradients gradients_right(const struct gradient_data *data) {
     return gradients;
 }
 
-struct reference_gradients gradients_plain(const struct gradient_data *data) {
+struct reference_gradients gradients_plain(const struct gradient_data *data, const struct reference_gradients *right) {
     const struct attention_data *forward = &data->forward;
     const struct reference_gradients gradients = gradients_make(data);
     plain_attention_backward(&forward->problem, forward->dtype, data->out_dtype, forward->settings.bias.dtype,
-                             forward->q, forward->k, forward->v, data->o, data->lse, data->dout, data->dlse,
+                             forward->q, forward->k, forward->v, data->o, data->lse, data->dout, data->dlse, right,
                              &gradients);
     return gradients;
 }

@@ -42,7 +42,7 @@ extern const char gradient_letters[]; /* "qkvbs" */
 
 /* By the oracle and by the plain version; dbias and dsinks where the problem has bias and sinks. */
 struct reference_gradients gradients_right(const struct gradient_data *data);
-struct reference_gradients gradients_plain(const struct gradient_data *data);
+struct reference_gradients gradients_plain(const struct gradient_data *data, const struct reference_gradients *right);
 struct reference_gradients gradients_make(const struct gradient_data *data); /* zeroed */
 void gradients_free(struct reference_gradients *gradients);
 

@@ -204,7 +204,7 @@ static double plain_error(const struct gradient_data *data, char of, const doubl
 }
 
 void gradients_compare(const struct gradient_data *data, const struct reference_gradients *got, const char *variant) {
-    struct reference_gradients right = gradients_right(data), plain = gradients_plain(data), from = *got;
+    struct reference_gradients right = gradients_right(data), plain = gradients_plain(data, &right), from = *got;
     leave_rows(data, &right);
     leave_rows(data, &plain);
     for (const char *of = gradient_letters; *of; of++) {

@@ -1,5 +1,6 @@
 /* The oracles against numbers computed elsewhere, and the number formats against their definition: what the tests of
  * the kernels trust is tested first. */
+#include "plain.h"
 #include "reference.h"
 
 #include "../src/half.h"
@@ -130,6 +131,58 @@ static void comparison_counts_what_exceeds_the_bound(void **state) {
     assert_true(error.largest == 0x1p-21 && error.bound == 0x1p-23);
 }
 
+/* ---- plain versions of several ways ---- */
+
+static void orders_take_every_term_once(void **state) {
+    (void)state;
+    for (int order = 0; order < PLAIN_ORDERS; order++)
+        for (int64_t count = 0; count < 8; count++) {
+            unsigned seen = 0;
+            for (int64_t i = 0; i < count; i++)
+                seen |= 1u << plain_term((enum plain_order)order, i, count);
+            assert_int_equal(seen, (1u << count) - 1);
+        }
+    assert_int_equal(plain_term(PLAIN_DOWN, 0, 5), 4);
+    assert_int_equal(plain_term(PLAIN_EVEN_FIRST, 1, 5), 2);
+}
+
+static void the_farthest_value_is_kept(void **state) {
+    double kept = 7;
+    (void)state;
+    plain_keep(&kept, 1.5, 1, true);
+    assert_true(kept == 1.5);
+    plain_keep(&kept, 1.25, 1, false);
+    assert_true(kept == 1.5);
+    plain_keep(&kept, 0.25, 1, false);
+    assert_true(kept == 0.25);
+    plain_keep(&kept, 9, (double)NAN, false);
+    assert_true(kept == 0.25);
+}
+
+/* P = (1/2, 1/2 - 2^-10) rounds in bf16 before the division and behind it, with other errors. */
+static void the_plain_attention_has_the_larger_error_of_both_divisions(void **state) {
+    const double q[] = {1}, k[] = {0, -0.00390625}, v[] = {1, -1};
+    struct reference_attention problem = {.batch = 1,
+                                          .heads = 1,
+                                          .kv_heads = 1,
+                                          .head_dim = 1,
+                                          .value_dim = 1,
+                                          .nq = 1,
+                                          .nk = 2,
+                                          .scale = 1,
+                                          .window_left = -1,
+                                          .window_right = -1};
+    double right, plain, lse;
+    (void)state;
+    reference_attention_row(&problem, q, k, v, 0, &right, &lse, NULL);
+    plain_attention_row(&problem, CLATTN_BF16, CLATTN_F32, q, k, v, 0, &plain, &lse, NULL);
+    const double e = exp(k[1]), sum = 1 + e;
+    const double before = (1 - reference_round(CLATTN_BF16, e)) / sum,
+                 behind = reference_round(CLATTN_BF16, 1 / sum) - reference_round(CLATTN_BF16, e / sum);
+    assert_true(fabs(fabs(plain - right) - fmax(fabs(before - right), fabs(behind - right))) < 1e-6);
+    assert_true(fabs(before - behind) > 1e-4);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(generator_gives_the_published_values),
@@ -142,6 +195,9 @@ int main(void) {
         cmocka_unit_test(products_agree_in_all_transpositions),
         cmocka_unit_test(comparison_never_skips_a_non_finite_value),
         cmocka_unit_test(comparison_counts_what_exceeds_the_bound),
+        cmocka_unit_test(orders_take_every_term_once),
+        cmocka_unit_test(the_farthest_value_is_kept),
+        cmocka_unit_test(the_plain_attention_has_the_larger_error_of_both_divisions),
     };
     return cmocka_run_group_tests_name("reference", tests, NULL, NULL);
 }

@@ -239,7 +239,7 @@ static bool ask_whole(const struct job *job, struct job_cache *cache, double *wa
         return false;
     reference_attention_backward(&p, q, k, v, dout, dlse, &right);
     plain_attention_backward(&p, op->attention.q.dtype, op->dq.dtype, op->attention.bias.dtype, q, k, v, o, lse, dout,
-                             dlse, &rounded);
+                             dlse, &right, &rounded);
     leave_rows(&p, &right);
     leave_rows(&p, &rounded);
     if (p.sinks)
@@ -294,7 +294,7 @@ static bool ask_row(const struct job *job, struct job_cache *cache, int64_t row,
         return false;
     const struct reference_gradients right = {.dq = want, .key_slabs = 1}, rounded = {.dq = plain, .key_slabs = 1};
     reference_attention_backward(&one, q, k, v, dout, dlse, &right);
-    plain_attention_backward(&one, op->attention.q.dtype, op->dq.dtype, CLATTN_F32, q, k, v, o, lse, dout, dlse,
+    plain_attention_backward(&one, op->attention.q.dtype, op->dq.dtype, CLATTN_F32, q, k, v, o, lse, dout, dlse, &right,
                              &rounded);
     return true;
 }

@@ -40,10 +40,11 @@ void reference_attention_row_at(const struct reference_attention *problem, const
                 max = fmax(max, x);
             if (pass == 1)
                 sum += exp(x - max);
+            const double weight = pass == 2 ? exp(x - max) / sum : 0;
             for (int64_t c = 0; pass == 2 && c < dv; c++)
-                o[c] += exp(x - max) / sum * values[j * dv + c];
+                o[c] += weight * values[j * dv + c];
             if (pass == 2 && p)
-                p[j] = exp(x - max) / sum;
+                p[j] = weight;
         }
         if (pass == 0 && visible == 0)
             break;

@@ -95,7 +95,8 @@ void reference_attention_row_at(const struct reference_attention *problem, const
                                 const double *query, const double *keys, const double *values, double *o, double *lse,
                                 double *p);
 
-/* The same in fp32, with P rounded to dtype and o to out_dtype. */
+/* The same in fp32, with P rounded to dtype and o to out_dtype. Of several ways to do so, which differ in the order of
+ * sums and in where the division is, each element is that of the way that is farthest from what is right. */
 void plain_attention_row(const struct reference_attention *problem, clattn_dtype dtype, clattn_dtype out_dtype,
                          const double *q, const double *k, const double *v, int64_t row, double *o, double *lse,
                          double *p);
@@ -124,11 +125,12 @@ struct reference_gradients {
 void reference_attention_backward(const struct reference_attention *problem, const double *q, const double *k,
                                   const double *v, const double *dout, const double *dlse,
                                   const struct reference_gradients *to);
-/* The same in fp32 from the results o and lse, P and the scores' gradients rounded to dtype, results to theirs. */
+/* The same in fp32 from the results o and lse, P and the scores' gradients rounded to dtype, results to theirs. `to` is
+ * overwritten: of several orders of sums, each element is that of the one farthest from what is right. */
 void plain_attention_backward(const struct reference_attention *problem, clattn_dtype dtype, clattn_dtype out_dtype,
                               clattn_dtype bias_dtype, const double *q, const double *k, const double *v,
                               const double *o, const double *lse, const double *dout, const double *dlse,
-                              const struct reference_gradients *to);
+                              const struct reference_gradients *right, const struct reference_gradients *to);
 
 /* ---- quantised rows ---- */
 
