@@ -315,6 +315,28 @@ static void extreme_rows_fail_no_call(void **state) {
     }
 }
 
+/* Where a work-group can have all local memory of a compute unit, it is not to be a small one. */
+static void vendors_rows_fill_compute_units(void **state) {
+    static const char *const vendors[] = {"Advanced Micro Devices, Inc.", "Intel(R) Corporation"};
+    (void)state;
+    fake_device[0].local_memory = 65536;
+    fake_device[0].max_group = fake_device[0].max_item[0] = 256;
+    for (int i = 0; i < 2; i++)
+        for (int64_t dim = 32; dim <= 256; dim *= 2) {
+            clattn_attention_op op = attention();
+            clattn_choice choice = {.size = sizeof choice};
+            fake_device[0].vendor = vendors[i];
+            open_with("", "");
+            op.q = clattn_tensor_dense(memory, CLATTN_F32, 4, (const int64_t[]){1, 1, QUERIES, dim});
+            op.k = op.v = op.o = op.q;
+            op.o.offset = 65536;
+            assert_int_equal(clattn_variant_choose(context, &op.head, NULL, &choice), CLATTN_SUCCESS);
+            assert_string_equal(choice.variant, "fused_fma");
+            assert_string_equal(choice.source, dim > 64 ? "vendor" : "default");
+            assert_non_null(strstr(choice.parameters, "groups=16,"));
+        }
+}
+
 /* PoCL mixes up work-items that share rows, so that no row makes them do so. */
 static void rows_share_no_rows_on_pocl(void **state) {
     const int64_t dims[] = {8, 1024}, found[] = {8, 4};
@@ -353,6 +375,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(some_problems_are_left_to_the_table, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_row_makes_no_call_fail, set_up, tear_down),
         cmocka_unit_test_setup_teardown(extreme_rows_fail_no_call, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(vendors_rows_fill_compute_units, set_up, tear_down),
         cmocka_unit_test_setup_teardown(rows_share_no_rows_on_pocl, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
