@@ -49,12 +49,12 @@ def tiles(clang, name, tile, element, modified, stage="plain", slots=2, **own):
     modifiers = {key: int(modified) for key in MODIFIERS}
     large = {"GROUPS": 4, "SCORE_TILES": 4, "MMA_ROWS": 32, "STAGE_SLOTS": slots} if stage != "plain" else \
         {"GROUPS": 16, "SCORE_TILES": 1, "MMA_ROWS": 16, "STAGE_SLOTS": 1}
+    sizes = {"K_SLICE": 128, "V_SLICE": 128, **large, **own}
     return compile_kernel(
         clang, name,
         {"TILE_BACKEND": tile, "STAGE_BACKEND": stage, "SUBGROUP_BACKEND": "nvidia"},
-        TILE_UNROLL=1, ELEMENT=element, OUT_ELEMENT=element, HEAD_DIM=128, VALUE_DIM=128, ALIGNED=1, K_SLICE=128,
-        V_SLICE=128, Q_RESIDENT=1, FMA_ROWS=4, FMA_ITEMS=16, SG_SIZE=32, BIAS=element if modified else 0, **large,
-        **modifiers, **own)
+        TILE_UNROLL=1, ELEMENT=element, OUT_ELEMENT=element, HEAD_DIM=128, VALUE_DIM=128, ALIGNED=1, Q_RESIDENT=1,
+        FMA_ROWS=4, FMA_ITEMS=16, SG_SIZE=32, BIAS=element if modified else 0, **modifiers, **sizes)
 
 
 def pipeline(clang, name, element, modifiers):
@@ -79,6 +79,11 @@ def main():
                  ("keys", "queries", "bias"), ("fma", "nvidia_mma"), (False, True)) if modified or name != "bias"]
     good += [tiles(clang, "attention_forward.cl", "nvidia_mma", element, modified, "nvidia_cp_async", slots)
              for element, modified in ((2, False), (3, True)) for slots in (2, 4)]
+    good += [tiles(clang, name, "nvidia_mma", 2, False, stage, K_SLICE=64, V_SLICE=64, MMA_ROWS=16, MASK_BLOCKS=0,
+                   PACKED=1, SPLIT=0) for name, stage in itertools.product(
+                       ("attention_forward.cl", "attention_decode.cl"), ("plain", "nvidia_cp_async"))]
+    good += [tiles(clang, f"attention_backward_{name}.cl", "nvidia_mma", 2, False, RESIDENT=1, K_SLICE=64, V_SLICE=64)
+             for name in ("keys", "queries")]
     good += [pipeline(clang, "attention_forward_pipelined.cl", element, modifiers)
              for element, modifiers in itertools.product((2, 3), ((), ("BAND",), MODIFIERS + ("BIAS",)))]
     good += [pipeline(clang, "selftest_pipeline.cl", element, ("BAND",)) for element in (2, 3)]
