@@ -140,6 +140,26 @@ static void registers_are_limited_where_asked(void **state) {
     }
 }
 
+/* Rows of architectures with 99 KiB a work-group are made for them: nothing has to be made smaller. */
+static void rows_of_small_local_memory_fit(void **state) {
+    static const char *const architectures[] = {"sm_86", "sm_89", "sm_120", "sm_121"};
+    struct tuning *tuning = NULL;
+    (void)state;
+    assert_int_equal(tuning_load(NULL, &(struct log){0}, &tuning), CLATTN_SUCCESS);
+    for (size_t i = 0; i < sizeof architectures / sizeof architectures[0]; i++)
+        for (int64_t dim = 16; dim <= 256; dim += 16) {
+            const struct problem problem = problem_of(dim);
+            const struct tuning_key key = {"fused_nvidia_mma", CLATTN_OP_ATTENTION, CLATTN_F16, dim};
+            struct choice choice = choice_of("fused_nvidia_mma", "", SM_86, false);
+            snprintf(choice.facts.architecture, sizeof choice.facts.architecture, "%s", architectures[i]);
+            assert_int_equal(tuning_find(tuning, &choice.facts, &key, &choice.parameters), TUNING_ARCHITECTURE);
+            choice.overridden = true; /* what does not fit is refused then */
+            assert_int_equal(plan(&problem, &choice), CLATTN_SUCCESS);
+            assert_int_equal(parameters_get(&choice.parameters, "ahead", 0), 1);
+        }
+    tuning_free(tuning);
+}
+
 static void other_numbers_are_refused(void **state) {
     static const char *const bad[] = {"ahead=3", "ahead=-1", "registers=256"};
     (void)state;
@@ -159,6 +179,7 @@ int main(void) {
         cmocka_unit_test(what_cannot_be_copied_is_staged_plainly),
         cmocka_unit_test(what_is_shipped_goes_ahead_on_every_device),
         cmocka_unit_test(registers_are_limited_where_asked),
+        cmocka_unit_test(rows_of_small_local_memory_fit),
         cmocka_unit_test(other_numbers_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -82,6 +82,9 @@ static void nvidia_devices(void **state) {
          "sm_90", VENDOR_NVIDIA, SHUFFLE | MMA | WGMMA, SUBGROUP_NVIDIA, 32, "-w", true},
         {CL_DEVICE_TYPE_GPU, "NVIDIA GeForce RTX 3090", "NVIDIA Corporation", "OpenCL 3.0 CUDA", nv, WARP(eight, six),
          "GeForce RTX 3090", "sm_86", VENDOR_NVIDIA, SHUFFLE | MMA, SUBGROUP_NVIDIA, 32, "-w", true},
+        /* Its tensor cores have neither this shape, nor bf16, nor asynchronous copies. */
+        {CL_DEVICE_TYPE_GPU, "Tesla T4", "NVIDIA Corporation", "OpenCL 3.0 CUDA", nv, WARP(seven, five), "Tesla T4",
+         "sm_75", VENDOR_NVIDIA, SHUFFLE, SUBGROUP_NVIDIA, 32, "-w", true},
         {CL_DEVICE_TYPE_GPU, "Tesla V100-SXM2-16GB", "NVIDIA Corporation", "OpenCL 1.2 CUDA", nv, WARP(seven, zero),
          "Tesla V100-SXM2-16GB", "sm_70", VENDOR_NVIDIA, SHUFFLE, SUBGROUP_NVIDIA, 32, "-w", true},
         {CL_DEVICE_TYPE_GPU, "NVIDIA H200", "NVIDIA Corporation", "OpenCL 3.0 CUDA", nv, NULL, "H200", "unknown",
