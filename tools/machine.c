@@ -104,6 +104,8 @@ int machine_new_context(const struct machine *machine, const char *tuning_db, cl
     clattn_context_options_init(&options);
     options.log = print_log;
     options.tuning_db = tuning_db;
+    if (tuning_db)
+        options.cache_dir = ""; /* what is only tried must not push out the programs that are in use */
     const clattn_status status = clattn_context_create(machine->context, machine->entry.device, &options, out);
     return status == CLATTN_SUCCESS ? EXIT_OK : complain_status(status, machine->entry.name);
 }

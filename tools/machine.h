@@ -30,7 +30,7 @@ struct machine {
 
 int machine_open(const char *wanted, struct machine *out);
 int machine_open_entry(const struct device_entry *entry, struct machine *out);
-/* With this tuning database; "": none, NULL: the user's. */
+/* With this tuning database and no program cache; "": no rows of the user, NULL: the user's database and cache. */
 int machine_open_tuned(const struct device_entry *entry, const char *tuning_db, struct machine *out);
 /* A further context of the library on the machine's OpenCL context, for the caller to release. */
 int machine_new_context(const struct machine *machine, const char *tuning_db, clattn_context **out);

@@ -40,6 +40,7 @@ static const char help[] =
     "Example: clattn tune softmax --budget 60\n";
 
 #define RACES_SHARE 0.25 /* of a budget, for the variants of attention */
+#define FIRST_SHARE 0.8  /* of what is left, for what the library picks by itself */
 
 /* ---- for the searches -------------------------------------------------------------------------------------------- */
 
@@ -175,6 +176,15 @@ static bool has_crossovers(const struct tune *tune) {
     return !tune->arguments.shape && !tune->arguments.variant && selection_holds(&tune->selection, job_attention.name);
 }
 
+/* Most of a budget is for what the library picks; of that, and of the rest, all have the same share. */
+static double share_of(const struct tune *tune, const struct tune_tasks *tasks) {
+    const bool first = tasks->items[tune->done].first;
+    size_t alike = 0;
+    for (size_t i = tune->done; i < tasks->count && tasks->items[i].first == first; i++)
+        alike++;
+    return (first && alike < tasks->count - tune->done ? FIRST_SHARE : 1) * tune_seconds_left(tune) / (double)alike;
+}
+
 static int run_tasks(struct tune *tune, const struct tune_tasks *tasks, bool *complete) {
     const double ends = tune->ends;
     tune->tasks = tasks->count ? tasks->count : 1;
@@ -182,7 +192,7 @@ static int run_tasks(struct tune *tune, const struct tune_tasks *tasks, bool *co
         tune->ends -= RACES_SHARE * (ends - wall_seconds());
     for (tune->done = 0; !tune->arguments.crossovers && tune->done < tasks->count && tune_seconds_left(tune) > 0;
          tune->done++)
-        FORWARD(tune_parameters(tune, &tasks->items[tune->done]));
+        FORWARD(tune_parameters(tune, &tasks->items[tune->done], share_of(tune, tasks)));
     *complete = tune->arguments.crossovers || tune->done == tasks->count;
     tune->ends = ends;
     for (size_t e = 0; e < tune->selection.element_count && has_crossovers(tune); e++)

@@ -90,7 +90,7 @@ struct comparison tune_compare(struct tune *tune, const char *const databases[2]
 
 /* ---- the searches; an exit code only where the tune cannot go on ------------------------------------------------- */
 
-int tune_parameters(struct tune *tune, const struct tune_task *task);
+int tune_parameters(struct tune *tune, const struct tune_task *task, double share); /* seconds; may be infinite */
 int tune_crossovers(struct tune *tune, enum element element);
 
 /* ---- tune.c ------------------------------------------------------------------------------------------------------ */

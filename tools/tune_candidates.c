@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define COARSE 16
+#define RETIMED 6
 #define FINALISTS 2
 #define LEAST_SECONDS 12  /* of a search: a small budget goes to few of them */
 #define COMPARE_SECONDS 3 /* of which the comparison takes about this */
@@ -26,9 +27,10 @@ struct hunt {
     struct tune_plan usual; /* what the library runs without rows of the user */
     struct store_row row;
     char kernels[24], key[160];
-    double until;   /* when the comparison has to begin */
-    bool lost;      /* the device */
-    double seconds; /* of the first candidate, as a process: building, checking, timing */
+    double until;                   /* when the comparison has to begin */
+    bool lost;                      /* the device */
+    double measured[SEARCH_TRIALS]; /* at first, in the order of the search's trials */
+    double seconds;                 /* of the first candidate, as a process: building, checking, timing */
 };
 
 /* ---- one candidate ----------------------------------------------------------------------------------------------- */
@@ -39,6 +41,12 @@ static enum outcome count_outcome(struct tune_counts *counts, enum outcome outco
     int *const count[] = {&counts->tried, &counts->refused, &counts->failed, &counts->wrong};
     (*count[outcome])++;
     return outcome;
+}
+
+/* What was tried before is a try no more, but may fail now. */
+static void count_again(struct tune_counts *counts, enum outcome outcome) {
+    counts->failed += outcome == OUTCOME_FAILED || outcome == OUTCOME_REFUSED;
+    counts->wrong += outcome == OUTCOME_WRONG;
 }
 
 /* "time 0.001", "wrong why" and so on, as the journal has it. */
@@ -217,19 +225,51 @@ static struct comparison compare(struct hunt *hunt, const char *parameters) {
     return comparison;
 }
 
-/* The fastest but those already taken. */
-static struct search_trial *next_finalist(struct hunt *hunt, const struct search_trial *const *taken, int count) {
-    struct search_trial *best = NULL;
+/* Points that come to the same parameters were measured once. */
+static bool is_same(const struct hunt *hunt, int a, int b) {
+    return hunt->measured[a] == hunt->measured[b];
+}
+
+/* The fastest but those already taken; -1 where none is faster than the library's own. */
+static int next_finalist(const struct hunt *hunt, const int *taken, int count) {
+    int best = -1;
     for (int i = 1; i < hunt->search.count; i++) {
-        struct search_trial *trial = &hunt->search.trials[i];
-        bool is_taken = false;
+        const double seconds = hunt->search.trials[i].seconds;
+        bool is_taken = is_same(hunt, i, 0);
         for (int t = 0; t < count; t++)
-            is_taken = is_taken || taken[t] == trial || taken[t]->seconds == trial->seconds; /* the same program */
-        if (!is_taken && trial->seconds > 0 && trial->seconds < usual_seconds(hunt) &&
-            (!best || trial->seconds < best->seconds))
-            best = trial;
+            is_taken = is_taken || is_same(hunt, i, taken[t]);
+        if (!is_taken && seconds > 0 && seconds < usual_seconds(hunt) &&
+            (best < 0 || seconds < hunt->search.trials[best].seconds))
+            best = i;
     }
     return best;
+}
+
+/* The slower of two measurements counts. A candidate that now fails does no more. */
+static void retime_one(struct hunt *hunt, int index) {
+    char parameters[SPACE_TEXT], outcome[512];
+    double seconds = 0;
+    space_print(&hunt->space, &hunt->search.trials[index].point, parameters);
+    ask_time(hunt, parameters, outcome);
+    count_again(&hunt->tune->counts, read_outcome(outcome, &seconds));
+    if (seconds > 0 && seconds < hunt->search.trials[index].seconds)
+        seconds = hunt->search.trials[index].seconds;
+    for (int i = 0; i < hunt->search.count; i++)
+        if (is_same(hunt, i, index))
+            hunt->search.trials[i].seconds = seconds;
+}
+
+/* The library's own and the best once more: of many short measurements the best is also the luckiest. */
+static void retime(struct hunt *hunt) {
+    int taken[RETIMED] = {0};
+    for (int i = 0; i < hunt->search.count; i++)
+        hunt->measured[i] = hunt->search.trials[i].seconds;
+    for (int i = 0; i < RETIMED; i++) {
+        taken[i] = i == 0 ? 0 : next_finalist(hunt, taken, i);
+        if (taken[i] < 0 || usual_seconds(hunt) <= 0 || tune_hire(hunt->tune, hunt->task, NULL) != EXIT_OK)
+            return;
+        retime_one(hunt, taken[i]);
+    }
 }
 
 static int store(struct hunt *hunt, const struct comparison *comparison, bool keep) {
@@ -243,14 +283,14 @@ static int store(struct hunt *hunt, const struct comparison *comparison, bool ke
 }
 
 static int decide(struct hunt *hunt, char parameters[SPACE_TEXT], struct comparison *comparison, const char **outcome) {
-    const struct search_trial *taken[FINALISTS];
+    int taken[FINALISTS];
     bool noisy = false;
     *outcome = "the library's own parameters are no slower";
     for (int i = 0; i < FINALISTS; i++) {
         taken[i] = next_finalist(hunt, taken, i);
-        if (!taken[i])
+        if (taken[i] < 0)
             break;
-        space_print(&hunt->space, &taken[i]->point, parameters);
+        space_print(&hunt->space, &hunt->search.trials[taken[i]].point, parameters);
         *comparison = compare(hunt, parameters);
         if (comparison->verdict == VERDICT_FASTER) {
             *outcome = "stored";
@@ -285,18 +325,19 @@ static int hunt_down(struct hunt *hunt) {
     }
     if (hunt->search.ran < 2 && wall_seconds() >= hunt->until)
         return EXIT_OK; /* the budget ended before there was anything to compare with */
+    retime(hunt);
+    if (usual_seconds(hunt) <= 0)
+        return EXIT_OK; /* not this time */
     FORWARD(decide(hunt, parameters, &comparison, &outcome));
     tune_conclude(hunt->tune, hunt->key, &hunt->row, outcome, &comparison);
     return EXIT_OK;
 }
 
-int tune_parameters(struct tune *tune, const struct tune_task *task) {
+int tune_parameters(struct tune *tune, const struct tune_task *task, double share) {
     static struct hunt hunt; /* large */
-    const double left = tune_seconds_left(tune), even = left / (double)(tune->tasks - tune->done),
-                 share = even > LEAST_SECONDS   ? even
-                         : left < LEAST_SECONDS ? left
-                                                : LEAST_SECONDS;
-    hunt = (struct hunt){.tune = tune, .task = task, .until = wall_seconds() + share - COMPARE_SECONDS};
+    const double left = tune_seconds_left(tune), least = left < LEAST_SECONDS ? left : LEAST_SECONDS;
+    hunt = (struct hunt){
+        .tune = tune, .task = task, .until = wall_seconds() + (share > least ? share : least) - COMPARE_SECONDS};
     hunt.row = tune_row(tune, task->variant, task->element);
     const clattn_status status =
         clattn_tuning_kernels(tune->machine.clattn, task->kind->op, task->variant, hunt.kernels, sizeof hunt.kernels);
