@@ -41,10 +41,12 @@ static inline sum_t sum_splits(const __global float *partials, const split_t *sp
     return sum;
 }
 
-static inline void store_packet(__global byte_t *o, long at, int packet, float4 values) {
+static inline void store_packet(__global byte_t *o, long at, int packet, float4 values, float sum) {
     const float columns[4] = {values.x, values.y, values.z, values.w};
-    for (int i = 0; i < 4 && packet * 4 + i < VALUE_DIM; i++)
-        element_store(o, at + packet * 4 + i, columns[i], OUT_ELEMENT);
+    for (int i = 0; i < 4 && packet * 4 + i < VALUE_DIM; i++) {
+        const float value = sum == 0.0f ? 0.0f : score_quotient(columns[i], sum, 1.0f / sum);
+        element_store(o, at + packet * 4 + i, value, OUT_ELEMENT);
+    }
 }
 
 ROWS_KERNEL void attention_decode_combine(const __global byte_t *q, const __global byte_t *k, const __global byte_t *v,
@@ -76,7 +78,7 @@ ROWS_KERNEL void attention_decode_combine(const __global byte_t *q, const __glob
                 sum = sum_add(sum, part_states[part * LANES + LANE], part_values[part * LANES + LANE]);
         }
         if (is_row && PART == 0 && first + LANE < PACKETS)
-            store_packet(o, to, packet, sum.state.y == 0.0f ? (float4)(0.0f) : sum.values / sum.state.y);
+            store_packet(o, to, packet, sum.values, sum.state.y);
         if (is_row && lse && get_local_id(0) == 0 && first == 0) {
             const float all = sum.state.y == 0.0f ? -INFINITY : sum.state.x + log2(sum.state.y) * LN_2;
             lse[matrix_row(lse_rows, place.index)] = all;
