@@ -156,7 +156,9 @@ clattn_status attention_decode_plan(clattn_context *context, const clattn_attent
     const struct attention_split_task task = {.blocks = (int64_t)blocks,
                                               .rows = attention_plan_queries(&plan),
                                               .keys = count_keys(op, problem, &plan),
-                                              .block_keys = attention_plan_keys(&plan)};
+                                              .block_keys = attention_plan_keys(&plan),
+                                              .resident = attention_plan_resident(problem, choice),
+                                              .even = (problem->modifiers & MODIFIER_SEQUENCES) == 0};
     const struct attention_split split = chunk > 0 || splits > 0 ? attention_split_given(&task, chunk, splits)
                                                                  : attention_split_of(&choice->facts, &task);
     FORWARD(tile_count_groups("q", (int64_t)blocks, split.splits, 1, &groups));

@@ -103,6 +103,14 @@ clattn_status attention_plan_choose(const struct problem *problem, struct choice
     return tile_choose(&kernel_on_tiles, problem, choice);
 }
 
+int attention_plan_resident(const struct problem *problem, const struct choice *choice) {
+    enum { MOST = 16 };
+    const struct tile_plan tiles = {&kernel_on_tiles, problem, choice->variant->backend};
+    const size_t bytes = need(&tiles, &choice->parameters, &choice->facts).local;
+    const uint64_t count = choice->facts.local_memory / bytes;
+    return count < 1 ? 1 : count < MOST ? (int)count : MOST;
+}
+
 void attention_plan_options(const struct problem *problem, const struct attention_plan *plan, clattn_dtype out_dtype,
                             char options[ATTENTION_PLAN_OPTIONS]) {
     char tile[256], modifiers[ATTENTION_CALL_OPTIONS], registers[48] = "";

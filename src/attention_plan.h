@@ -20,6 +20,8 @@ struct attention_plan attention_plan_of(const struct problem *problem, const str
 /* Rows and keys of a block. */
 int attention_plan_queries(const struct attention_plan *plan);
 int attention_plan_keys(const struct attention_plan *plan);
+/* Work-groups whose local memory a unit has, if it has no more than a work-group may take; 1..16. */
+int attention_plan_resident(const struct problem *problem, const struct choice *choice);
 
 enum { ATTENTION_PLAN_OPTIONS = 1024 }; /* characters */
 /* All options of such a kernel but those that are one kernel's own. */

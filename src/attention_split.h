@@ -5,6 +5,8 @@
 
 #include "device.h"
 
+#include <stdbool.h>
+
 struct attention_split {
     int64_t splits; /* at least 1 */
     int64_t chunk;  /* keys of one split: a multiple of the block of keys */
@@ -16,11 +18,15 @@ struct attention_split_task {
     int64_t rows;       /* of one block */
     int64_t keys;       /* that a block sees at most */
     int64_t block_keys; /* what chunks are multiples of */
+    int64_t resident;   /* work-groups that a unit holds at once; 0: not known */
+    bool even;          /* all blocks see as many keys, as far as the host knows */
 };
 
-/* As many splits as fill the device (16 work-groups a unit of a GPU, 4 of a CPU), so that sequences of different lengths
- * balance; but chunks of at least 128 keys (CPU: 512) and of 16 keys a row, so that partial results, which are written
- * and read again, stay few beside keys and values. */
+/* As many splits as give a unit of a GPU 16 work-groups (of a CPU 4), so that sequences of different lengths balance; but
+ * chunks of at least 128 keys (CPU: 512) and of 16 keys a row, so that partial results, which are written and read again,
+ * stay few beside keys and values. Smaller chunks, of 128 keys, where units would be left empty without them. Work-groups
+ * so large that a unit holds one or two run in waves: even blocks get the fewest splits that leave hardly more of the
+ * waves' places free than any others. */
 struct attention_split attention_split_of(const struct device_facts *facts, const struct attention_split_task *task);
 
 /* With a given chunk, or where that is 0 with a given number of splits: both rounded to what the keys need. */

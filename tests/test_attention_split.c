@@ -35,6 +35,29 @@ static void splits_fill_the_device(void **state) {
     is(split_on(1, false, 1, 1, INT64_C(2000000000)), 16, INT64_C(125000000));
 }
 
+static struct attention_split split_in(int64_t resident, bool even, int64_t blocks, int64_t rows, int64_t keys) {
+    const struct device_facts facts = device_of(132, false);
+    const struct attention_split_task task = {
+        .blocks = blocks, .rows = rows, .keys = keys, .block_keys = 64, .resident = resident, .even = even};
+    return attention_split_of(&facts, &task);
+}
+
+/* Work-groups of 64 rows that have a unit each to themselves, or five to a unit. */
+static void large_work_groups_run_in_waves(void **state) {
+    (void)state;
+    is(split_in(1, true, 128, 64, 8192), 1, 8192);  /* 128 of 132 places */
+    is(split_in(1, true, 64, 64, 8192), 2, 4096);   /* the same with two */
+    is(split_in(1, true, 100, 64, 8192), 5, 1664);  /* 500 of 528 */
+    is(split_in(1, true, 120, 64, 8192), 1, 8192);  /* too few by one wave, and by two */
+    is(split_in(1, false, 128, 64, 8192), 8, 1024); /* lengths differ: they have to balance */
+    is(split_in(1, true, 2, 64, 8192), 64, 128);    /* one sequence: chunks are made small for the units' sake */
+    is(split_in(1, false, 2, 64, 8192), 64, 128);
+    is(split_in(5, true, 64, 64, 8192), 11, 768); /* as many as fit at once */
+    is(split_in(5, true, 512, 4, 8192), 5, 1664); /* small ones do not wait for each other */
+    is(split_in(1, true, 1, 64, 100), 1, 128);
+    is(split_in(1, true, 5000, 64, 8192), 1, 8192);
+}
+
 static void any_task_gets_a_split(void **state) {
     (void)state;
     is(split_on(132, false, 0, 4, 0), 1, 32);
@@ -64,6 +87,7 @@ static void given_sizes_are_rounded(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(splits_fill_the_device),
+        cmocka_unit_test(large_work_groups_run_in_waves),
         cmocka_unit_test(any_task_gets_a_split),
         cmocka_unit_test(given_sizes_are_rounded),
     };
