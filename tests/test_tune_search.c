@@ -2,11 +2,13 @@
 #include "../tools/tune_search.h"
 #include "../tools/tune_verdict.h"
 
+#include <cjson/cJSON.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,6 +37,42 @@ static void the_space_holds_what_the_library_names(void **state) {
     for (int i = 0; i < space.axes; i++)
         for (int v = 1; v < space.axis[i].count; v++)
             assert_true(space.axis[i].values[v - 1] < space.axis[i].values[v]);
+}
+
+/* The default rows, which name every parameter that there is. */
+static cJSON *read_defaults(void) {
+    static char text[1 << 16];
+    FILE *file = fopen(DEFAULT_ROWS, "r");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    return cJSON_Parse(text);
+}
+
+/* A new parameter is declared, or it is said here why it is not. */
+static void every_parameter_is_declared(void **state) {
+    static const char *const untuned[] = {"chunk", "splits", /* made from each problem */
+                                          "lag"};            /* of a variant that is only run by name */
+    cJSON *defaults = read_defaults();
+    const cJSON *row, *parameter;
+    int seen = 0;
+    (void)state;
+    cJSON_ArrayForEach(row, cJSON_GetObjectItem(defaults, "rows")) {
+        cJSON_ArrayForEach(parameter, cJSON_GetObjectItem(row, "parameters")) {
+            char text[64];
+            struct space space;
+            struct point start;
+            bool is_untuned = false;
+            for (size_t i = 0; i < sizeof untuned / sizeof *untuned; i++)
+                is_untuned = is_untuned || strcmp(untuned[i], parameter->string) == 0;
+            snprintf(text, sizeof text, "%s=1", parameter->string);
+            if (space_make(&space, text, &start) == is_untuned)
+                fail_msg("%s", parameter->string);
+            seen++;
+        }
+    }
+    assert_in_range(seen, 100, 10000);
+    cJSON_Delete(defaults);
 }
 
 static void other_texts_are_refused(void **state) {
@@ -211,6 +249,7 @@ static void times_that_are_none_are_no_verdict(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_space_holds_what_the_library_names),
+        cmocka_unit_test(every_parameter_is_declared),
         cmocka_unit_test(other_texts_are_refused),
         cmocka_unit_test(the_search_finds_the_floor_of_a_valley),
         cmocka_unit_test(a_search_is_repeatable_and_proposes_nothing_twice),
