@@ -61,10 +61,9 @@ static INLINED void produce(const line_t *line, const task_t *task, volatile __g
     if (first && draws && get_group_id(0) == 0)
         workspace_begin(workspace, task->pipeline->mark);
     for (uint turn = 0;; turn++) {
-        const int index = job_draw(line, task->pipeline, workspace, turn);
-        if (index >= jobs)
+        job_t job;
+        if (job_draw(line, task, workspace, turn, &job) >= jobs)
             break;
-        const job_t job = job_at(task, index);
         if (first || PAGED)
             done = fetch_job(line, maps, task, &job, turn, done);
     }
@@ -75,10 +74,9 @@ static INLINED void produce(const line_t *line, const task_t *task, volatile __g
 static INLINED void inspect(const line_t *line, const task_t *task, __local uchar *memory) {
     uint done = 0, checked = 0;
     for (uint turn = 0;; turn++) {
-        const int index = job_take(line, turn);
-        if (index >= task->pipeline->jobs)
+        job_t job;
+        if (job_take(line, turn, &job) >= task->pipeline->jobs)
             break;
-        const job_t job = job_at(task, index);
         for (int step = job_step(&job, 0); step < job.key_blocks; step = job_step(&job, step + 1), done++) {
             const uint stage = stage_of(done);
             barrier_wait(line->v_full + 8 * stage, parity_of(done));
@@ -381,10 +379,8 @@ static INLINED void consume(const line_t *line, const task_t *task, const __glob
     if (part.group == GROUPS - 1)
         pass_turn(part.group);
     for (uint turn = 0;; turn++) {
-        const int index = job_take(line, turn);
-        if (index >= task->pipeline->jobs)
+        if (job_take(line, turn, &part.job) >= task->pipeline->jobs)
             break;
-        part.job = job_at(task, index);
         part.first_query = part.job.first_query + part.group * TILE_M;
         const float sink = part_set_modifiers(&part, task);
 #pragma unroll

@@ -10,9 +10,9 @@ enum {
     GROUP_ROWS = 64,
     GROUP_ITEMS = 128,
     PANEL_COLUMNS = 64,
-    ROW_BYTES = 128,             /* of a panel */
-    OTHER_BYTES = 256 + 3 * 128, /* barriers and three maps */
-    ALIGNMENT = 1024             /* which the compiler may leave free before the array */
+    ROW_BYTES = 128,                       /* of a panel */
+    OTHER_BYTES = 256 + 3 * 128 + 2 * 128, /* barriers, three maps and two jobs */
+    ALIGNMENT = 1024                       /* which the compiler may leave free before the array */
 };
 
 enum { MOST_GROUPS = 3, MOST_STAGES = 4, MOST_KEYS = 256, MOST_HEADS = 1024 };
