@@ -114,6 +114,23 @@ static void a_row_takes_the_place_of_that_of_its_key(void **state) {
     assert_int_equal(complaints, 0);
 }
 
+static void a_class_ends_where_the_librarys_rows_do(void **state) {
+    static const struct {
+        int64_t size;
+        struct store_range octave, row, class;
+    } rows[] = {{256, {129, 256}, {0, 192}, {193, 256}},   {192, {129, 256}, {0, 192}, {129, 192}},
+                {160, {129, 256}, {0, 128}, {129, 256}},   {160, {129, 256}, {150, 170}, {150, 170}},
+                {160, {129, 256}, {161, 170}, {129, 160}}, {160, {129, 256}, {140, 150}, {151, 256}},
+                {1, {1, 1}, {0, INT64_MAX}, {1, 1}},       {3, {3, 4}, {0, INT64_MAX}, {3, 4}}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct store_range class = store_octave(rows[i].size);
+        assert_memory_equal(&class, &rows[i].octave, sizeof class);
+        store_narrow(&class, rows[i].size, &rows[i].row);
+        assert_memory_equal(&class, &rows[i].class, sizeof class);
+    }
+}
+
 static void preferences_are_keyed_by_their_problems(void **state) {
     struct store_row row = row_of("unfused", 64, NULL);
     (void)state;
@@ -320,6 +337,7 @@ static void two_tunes_share_no_journal(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_row_takes_the_place_of_that_of_its_key, set_up, tear_down),
+        cmocka_unit_test(a_class_ends_where_the_librarys_rows_do),
         cmocka_unit_test_setup_teardown(preferences_are_keyed_by_their_problems, set_up, tear_down),
         cmocka_unit_test_setup_teardown(foreign_rows_stay, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_file_that_is_no_database_is_left_alone, set_up, tear_down),

@@ -62,11 +62,14 @@ const char *tune_op_name(clattn_op_kind kind) {
     }
 }
 
-struct store_range tune_octave(int64_t size) {
-    int64_t most = 1;
-    while (most < size)
-        most *= 2;
-    return (struct store_range){most / 2 + 1, most};
+struct store_range tune_class(const struct tune *tune, const struct store_row *row, int64_t size) {
+    struct store_range class = store_octave(size);
+    clattn_tuning_row shipped = {.size = sizeof shipped};
+    for (size_t i = 0; clattn_tuning_row_at(tune->machine.clattn, i, &shipped) == CLATTN_SUCCESS && shipped.op[0]; i++)
+        if (!shipped.user && !shipped.prefers && strcmp(shipped.op, row->op) == 0 &&
+            strcmp(shipped.variant, row->variant) == 0)
+            store_narrow(&class, size, &(struct store_range){shipped.min_size, shipped.max_size});
+    return class;
 }
 
 struct store_row tune_row(const struct tune *tune, const char *op, enum element element) {

@@ -107,7 +107,8 @@ const char *tune_op_name(clattn_op_kind kind);
 bool tune_is_concluded(struct tune *tune, const char *key);
 /* The members of a row that are the same for all: device, driver, dtype. */
 struct store_row tune_row(const struct tune *tune, const char *op, enum element element);
-/* Sizes of which one is measured and stands for all: those above half of its next power of two. */
-struct store_range tune_octave(int64_t size);
+/* The octave of the size, but those sizes alone for which the library's own rows of the variant are the same: what is
+ * faster than one of them may be slower than another. */
+struct store_range tune_class(const struct tune *tune, const struct store_row *row, int64_t size);
 
 #endif

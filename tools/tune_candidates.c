@@ -183,7 +183,7 @@ static int begin(struct hunt *hunt) {
     drop_fixed(hunt, &given[0]);
     if (hunt->space.axes == 0)
         return EXIT_CHECK_FAILED;
-    hunt->row.size = tune_octave(hunt->usual.size);
+    hunt->row.size = tune_class(hunt->tune, &hunt->row, hunt->usual.size);
     given[1] = given[0];
     if (store_find(tune->database, &hunt->row, stored, sizeof stored) && space_find(&hunt->space, stored, &given[1]))
         givens = 2;

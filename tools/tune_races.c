@@ -127,7 +127,7 @@ static int run_cell(struct tune *tune, const struct cell *cell, enum element ele
     row.prefers = true;
     row.op = "attention";
     row.kernels = kernels;
-    row.size = tune_octave(plan.size);
+    row.size = store_octave(plan.size);
     row.queries = cell->queries->range;
     row.keys = cell->keys->range;
     row.heads = cell->heads->range;

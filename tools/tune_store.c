@@ -18,6 +18,24 @@ enum { BYTES_LEFT = 1 << 15, ROWS_LEFT = 64 };   /* without which a tune need no
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
+struct store_range store_octave(int64_t size) {
+    int64_t most = 1;
+    while (most < size)
+        most *= 2;
+    return (struct store_range){most / 2 + 1, most};
+}
+
+void store_narrow(struct store_range *class, int64_t size, const struct store_range *row) {
+    if (row->most < size && row->most >= class->least)
+        class->least = row->most + 1;
+    if (row->most >= size && row->most < class->most)
+        class->most = row->most;
+    if (row->least > size && row->least <= class->most)
+        class->most = row->least - 1;
+    if (row->least <= size && row->least > class->least)
+        class->least = row->least;
+}
+
 static void add_range(cJSON *object, const char *name, const struct store_range *range) {
     if (range->most == 0)
         return;

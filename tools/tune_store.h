@@ -29,6 +29,12 @@ struct store_row {
     double seconds, usual_seconds;
 };
 
+/* Sizes of which one is measured and stands for all: those above half of its next power of two. */
+struct store_range store_octave(int64_t size);
+
+/* Leaves those sizes of the class on the measured size's side of a row's bounds. */
+void store_narrow(struct store_range *class, int64_t size, const struct store_range *row);
+
 /* The row as text, in a document of its own; malloc'd. NULL where memory is short. */
 char *store_print(const struct store_row *row);
 

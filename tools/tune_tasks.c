@@ -1,6 +1,7 @@
 /* What there is to tune: a table of shapes, and for each the variants that the device takes. */
 #include "command.h"
 #include "tune.h"
+#include "tune_space.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,8 +53,17 @@ static int add(struct tune_tasks *tasks, const struct tune_task *task) {
     return EXIT_OK;
 }
 
-/* Of all variants that take the job. One that is only ever run by name has no use for the tuner: it is what is left
- * behind one that takes everything. */
+/* Has the variant parameters that the tuner knows? */
+static bool is_tunable(const struct tune *tune, const struct job *job, const char *variant) {
+    clattn_choice choice = {.size = sizeof choice};
+    const clattn_launch launch = job_launch_of(job, &tune->machine, variant, NULL);
+    struct space space;
+    struct point start;
+    return clattn_variant_choose(tune->machine.clattn, &job->op.head, &launch, &choice) == CLATTN_SUCCESS &&
+           space_make(&space, choice.parameters, &start);
+}
+
+/* All variants that take the job; those that are run by name alone come last of all. */
 static int add_variants(const struct tune *tune, const struct job *job, struct tune_task *task,
                         struct tune_tasks *tasks) {
     clattn_choice usual = {.size = sizeof usual};
@@ -66,7 +76,7 @@ static int add_variants(const struct tune *tune, const struct job *job, struct t
         if (!job_takes(job, name) || (tune->arguments.variant && strcmp(tune->arguments.variant, name) != 0) ||
             clattn_variant_question(tune->machine.clattn, &job->op.head, name, reason, sizeof reason) !=
                 CLATTN_SUCCESS ||
-            reason[0])
+            reason[0] || !is_tunable(tune, job, name))
             continue;
         snprintf(task->variant, sizeof task->variant, "%s", name);
         task->first = strcmp(name, usual.variant) == 0;
