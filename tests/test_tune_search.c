@@ -85,36 +85,6 @@ static void other_texts_are_refused(void **state) {
         assert_false(space_make(&space, bad[i], &start));
 }
 
-/* Every parameter that the library's own rows name can be tuned, but for those that it makes from each problem. */
-static void the_parameters_of_default_rows_are_declared(void **state) {
-    static const char *const left_out[] = {"chunk", "splits", "lag"};
-    char *text = calloc(1, 1 << 16);
-    FILE *file = fopen(DEFAULT_ROWS, "rb");
-    (void)state;
-    assert_true(text && file && fread(text, 1, (1 << 16) - 1, file) > 0 && feof(file));
-    fclose(file);
-    cJSON *document = cJSON_Parse(text), *row, *parameter;
-    free(text);
-    assert_non_null(document);
-    int count = 0;
-    cJSON_ArrayForEach(row, cJSON_GetObjectItemCaseSensitive(document, "rows")) {
-        cJSON_ArrayForEach(parameter, cJSON_GetObjectItemCaseSensitive(row, "parameters")) {
-            struct space space;
-            struct point start;
-            char one[64];
-            bool expected = true;
-            for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
-                expected = expected && strcmp(left_out[i], parameter->string) != 0;
-            snprintf(one, sizeof one, "%s=%d", parameter->string, parameter->valueint);
-            if (space_make(&space, one, &start) != expected)
-                fail_msg("%s", one);
-            count++;
-        }
-    }
-    assert_true(count > 100);
-    cJSON_Delete(document);
-}
-
 /* ---- the search -------------------------------------------------------------------------------------------------- */
 
 #define PARAMETERS "fma_items=16,fma_rows=4,groups=16,score_tiles=1,k_slice=256,v_slice=256,q_resident=1,stage_slots=1"
@@ -281,7 +251,6 @@ int main(void) {
         cmocka_unit_test(the_space_holds_what_the_library_names),
         cmocka_unit_test(every_parameter_is_declared),
         cmocka_unit_test(other_texts_are_refused),
-        cmocka_unit_test(the_parameters_of_default_rows_are_declared),
         cmocka_unit_test(the_search_finds_the_floor_of_a_valley),
         cmocka_unit_test(a_search_is_repeatable_and_proposes_nothing_twice),
         cmocka_unit_test(a_small_space_is_searched_whole),
