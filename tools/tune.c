@@ -86,8 +86,8 @@ void tune_progress(const struct tune *tune, const char *what, double best) {
     const double seconds = tune_seconds_left(tune);
     if (isfinite(seconds))
         snprintf(left, sizeof left, "%.0f s left, ", seconds > 0 ? seconds : 0);
-    snprintf(label, sizeof label, "%sx%.2f, %d tried %d refused %d failed: %s", left, best, tune->counts.tried,
-             tune->counts.refused, tune->counts.failed + tune->counts.wrong, what);
+    snprintf(label, sizeof label, "%sx%.2f, %s, %d tried %d refused %d failed", left, best, what, tune->counts.tried,
+             tune->counts.refused, tune->counts.failed + tune->counts.wrong);
     progress_show(tune->done, tune->tasks, label);
 }
 
