@@ -4,7 +4,8 @@
  * CLATTN_TEST_FAULTS is a list like "none,crash,hang,wrong,zero,leave": what happens to the first candidate that is
  * launched with parameters, to the second, and so on, then none. CLATTN_TEST_FAULTS_FILE counts them over processes.
  * In the place of a list, "noise": times scatter; "blind": the oracle is content with anything, each candidate seems
- * faster than the last, and the second of two that are compared computes nothing. */
+ * faster than the last, and the second of two that are compared computes nothing; "flaky": the same, but it does so
+ * only when it is called for the third time. */
 #include "../tools/oracle.h"
 #include "../tools/timer.h"
 
@@ -31,6 +32,10 @@ static char current[256], fault[16];
 static bool has_mode(const char *mode) {
     const char *list = getenv("CLATTN_TEST_FAULTS");
     return list && strcmp(list, mode) == 0;
+}
+
+static bool seems_better(void) {
+    return has_mode("blind") || has_mode("flaky");
 }
 
 /* The number of candidates before this one. */
@@ -62,7 +67,7 @@ static void find_fault(void) {
 int __wrap_job_launch(struct job *job, const struct machine *machine, const char *variant, const char *parameters,
                       cl_event *event) {
     static int compared; /* launches of two in turn, which have no parameters of their own */
-    if (has_mode("blind") && !parameters && ++compared == 2)
+    if (seems_better() && !parameters && ++compared == (has_mode("blind") ? 2 : 4))
         return 0;
     if (parameters && strcmp(parameters, current) != 0 && strlen(parameters) < sizeof current) {
         strcpy(current, parameters);
@@ -86,7 +91,7 @@ void __wrap_oracle_compare(const struct oracle *oracle, const struct job *job, s
 
 double __wrap_timer_median(const struct timer *timer) {
     static int timed;
-    if (has_mode("blind"))
+    if (seems_better())
         return 1.0 / ++timed;
     return strcmp(fault, "zero") == 0 ? 0 : __real_timer_median(timer);
 }

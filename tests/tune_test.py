@@ -131,6 +131,10 @@ class Tune(unittest.TestCase):
         self.assertEqual((said["tried"], said["wrong"], said["stored"]), (2, 1, 0), said)
         self.assertEqual(self.rows(), [])
 
+    def test_what_is_wrong_now_and_then_is_seen(self):
+        said = self.faulty("flaky", "--candidates", "2")
+        self.assertEqual((said["tried"], said["wrong"], said["stored"]), (2, 1, 0), said)
+
     def test_crossovers_are_measured_and_obeyed(self):
         said = self.tune("attention", "--crossovers", "--dtype", "f32", "--candidates", "12" if LONG else "1")
         self.assertEqual((said["failed"], said["wrong"]), (0, 0), said)
