@@ -44,6 +44,14 @@ float OVERLOADED fmax(float a, float b) {
     return __builtin_fmaxf(a, b);
 }
 
+int OVERLOADED isnan(float x) {
+    return x != x;
+}
+
+float OVERLOADED select(float a, float b, int chosen) {
+    return chosen ? b : a;
+}
+
 float OVERLOADED fma(float a, float b, float c) {
     return __builtin_fmaf(a, b, c);
 }
