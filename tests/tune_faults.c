@@ -3,7 +3,7 @@
  *
  * CLATTN_TEST_FAULTS is a list like "none,crash,hang,wrong,zero,leave": what happens to the first candidate that is
  * launched with parameters, to the second, and so on, then none. CLATTN_TEST_FAULTS_FILE counts them over processes.
- * In the place of a list, "noise": times scatter; "blind": the oracle is content with anything, each candidate seems
+ * In the place of a list, "noise": times scatter, and each candidate seems faster than the last; "blind": the oracle is content with anything, each candidate seems
  * faster than the last, and the second of two that are compared computes nothing; "flaky": the same, but it does so
  * only when it is called for the third time. */
 #include "../tools/oracle.h"
@@ -35,7 +35,7 @@ static bool has_mode(const char *mode) {
 }
 
 static bool seems_better(void) {
-    return has_mode("blind") || has_mode("flaky");
+    return has_mode("blind") || has_mode("flaky") || has_mode("noise");
 }
 
 /* The number of candidates before this one. */
@@ -67,7 +67,7 @@ static void find_fault(void) {
 int __wrap_job_launch(struct job *job, const struct machine *machine, const char *variant, const char *parameters,
                       cl_event *event) {
     static int compared; /* launches of two in turn, which have no parameters of their own */
-    if (seems_better() && !parameters && ++compared == (has_mode("blind") ? 2 : 4))
+    if (!has_mode("noise") && seems_better() && !parameters && ++compared == (has_mode("blind") ? 2 : 4))
         return 0;
     if (parameters && strcmp(parameters, current) != 0 && strlen(parameters) < sizeof current) {
         strcpy(current, parameters);
@@ -96,10 +96,11 @@ double __wrap_timer_median(const struct timer *timer) {
     return strcmp(fault, "zero") == 0 ? 0 : __real_timer_median(timer);
 }
 
-/* Every second time is three times as long, or as short. */
 int __wrap_timer_run(struct timer *timer) {
+    static const double factors[] = {0.2, 1, 5};
+    static unsigned chance = 1;
     const int code = __real_timer_run(timer);
-    if (has_mode("noise") && timer->runs > 0 && timer->runs % 2 == 0)
-        timer->samples[timer->runs - 1] *= timer->runs % 4 == 0 ? 3 : 0.3;
+    if (has_mode("noise") && timer->runs > 0)
+        timer->samples[timer->runs - 1] *= factors[rand_r(&chance) % 3];
     return code;
 }

@@ -121,10 +121,12 @@ class Tune(unittest.TestCase):
         self.assertIn("cannot be timed", said["results"][0]["outcome"])
         self.assertEqual(self.rows(), [])
 
-    def test_noise_is_not_stored(self):
-        said = self.faulty("noise", "--candidates", "6")
-        self.assertEqual(said["stored"], 0)
+    def test_noise_is_not_stored_and_can_be_resumed(self):
+        said = self.faulty("noise", "--candidates", "4")
+        self.assertEqual((said["tried"], said["noisy"], said["stored"]), (4, 1, 0), said)
         self.assertEqual(self.rows(), [])
+        said = self.tune(*SHAPE, "--candidates", "4", "--resume")
+        self.assertEqual((said["tried"], said["resumed"], len(said["results"])), (0, 5, 1), said)
 
     def test_what_the_oracle_does_not_see_is_compared(self):
         said = self.faulty("blind", "--candidates", "2")

@@ -134,7 +134,7 @@ void tune_conclude(struct tune *tune, const char *key, const struct store_row *r
 
 bool tune_is_concluded(struct tune *tune, const char *key) {
     char outcome[256];
-    return journal_find(&tune->journal, key, outcome, sizeof outcome);
+    return journal_find(&tune->journal, key, outcome, sizeof outcome) && strcmp(outcome, TUNE_NOISY) != 0;
 }
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
@@ -221,7 +221,7 @@ static int tune_all(struct tune *tune) {
     tune_dismiss(tune);
     progress_clear();
     free(tasks.items);
-    if (code == EXIT_OK && complete && tune->journal.file >= 0)
+    if (code == EXIT_OK && complete && tune->counts.noisy == 0 && tune->journal.file >= 0)
         unlink(path); /* nothing is left to go on with */
     if (code == EXIT_OK && tune->arguments.json)
         code = print_json(tune, complete);

@@ -98,12 +98,14 @@ int tune_crossovers(struct tune *tune, enum element element);
 double tune_seconds_left(const struct tune *tune);
 /* On a terminal: what is at work, how it goes, and the time that is left. best: of the usual time. */
 void tune_progress(const struct tune *tune, const char *what, double best);
+#define TUNE_NOISY "too noisy to tell; nothing is stored"
 /* Writes the outcome of a search for people or for --json, and into the journal under `key`. */
 void tune_conclude(struct tune *tune, const char *key, const struct store_row *row, const char *outcome,
                    const struct comparison *comparison);
 /* "softmax": the operation as rows name it. */
 const char *tune_op_name(clattn_op_kind kind);
-/* Is the search concluded in the journal? Counts it. */
+/* Is the search concluded in the journal? One that was too noisy is not: its candidates are known, the best is compared
+ * again. */
 bool tune_is_concluded(struct tune *tune, const char *key);
 /* The members of a row that are the same for all: device, driver, dtype. */
 struct store_row tune_row(const struct tune *tune, const char *op, enum element element);

@@ -14,6 +14,7 @@
 
 #define COARSE 16
 #define RETIMED 6
+#define COMPARISONS 3 /* of the same two, as long as they are too noisy */
 #define FINALISTS 2
 #define LEAST_SECONDS 12  /* of a search: a small budget goes to few of them */
 #define COMPARE_SECONDS 3 /* of which the comparison takes about this */
@@ -218,7 +219,7 @@ static struct comparison compare(struct hunt *hunt, const char *parameters) {
     if (file < 0)
         return comparison;
     const char *const databases[] = {NULL, path};
-    for (int i = 0; i < 2 && (i == 0 || comparison.verdict == VERDICT_NOISY); i++)
+    for (int i = 0; i < COMPARISONS && (i == 0 || comparison.verdict == VERDICT_NOISY); i++)
         if (tune_hire(hunt->tune, hunt->task, NULL) == EXIT_OK)
             comparison = tune_compare(hunt->tune, databases, variants, runs);
     close(file);
@@ -302,7 +303,7 @@ static int decide(struct hunt *hunt, char parameters[SPACE_TEXT], struct compari
     if (!noisy)
         return store(hunt, comparison, false);
     hunt->tune->counts.noisy++;
-    *outcome = "too noisy to tell; nothing is stored";
+    *outcome = TUNE_NOISY;
     return EXIT_OK;
 }
 

@@ -144,7 +144,7 @@ static int run_cell(struct tune *tune, const struct cell *cell, enum element ele
         FORWARD(store_update(tune->database, &row, race.winner != NULL));
     tune_conclude(tune, key, &row,
                   race.winner  ? "stored"
-                  : race.noisy ? "too noisy to tell; nothing is stored"
+                  : race.noisy ? TUNE_NOISY
                                : "the usual variant is no slower",
                   &race.best);
     return EXIT_OK;
