@@ -17,6 +17,8 @@ from expand_cl import expand  # pylint: disable=wrong-import-position
 MODIFIERS = ("BAND", "MASK", "ALIBI", "SEQUENCES", "PAGED", "SOFTCAP", "SINKS")
 NAMED = MODIFIERS + ("K_STORED", "V_STORED", "K_ZEROS", "V_ZEROS")
 I8, I4, F8 = 6, 7, 8
+LATENT = {"HEAD_DIM": 576, "VALUE_DIM": 512, "K_SLICE": 576, "V_SLICE": 512, "GROUPS": 8, "SHARES": 4, "SCORE_TILES": 1,
+          "V_IN_K": 1}
 
 
 def compile_kernel(clang, name, backends, **options):
@@ -49,12 +51,11 @@ def tiles(clang, name, tile, element, modified, stage="plain", slots=2, **own):
     modifiers = {key: int(modified) for key in MODIFIERS}
     large = {"GROUPS": 4, "SCORE_TILES": 4, "MMA_ROWS": 32, "STAGE_SLOTS": slots} if stage != "plain" else \
         {"GROUPS": 16, "SCORE_TILES": 1, "MMA_ROWS": 16, "STAGE_SLOTS": 1}
-    sizes = {"K_SLICE": 128, "V_SLICE": 128, **large, **own}
-    return compile_kernel(
-        clang, name,
-        {"TILE_BACKEND": tile, "STAGE_BACKEND": stage, "SUBGROUP_BACKEND": "nvidia"},
-        TILE_UNROLL=1, ELEMENT=element, OUT_ELEMENT=element, HEAD_DIM=128, VALUE_DIM=128, ALIGNED=1, Q_RESIDENT=1,
-        FMA_ROWS=4, FMA_ITEMS=16, SG_SIZE=32, BIAS=element if modified else 0, **modifiers, **sizes)
+    options = {"TILE_UNROLL": 1, "ELEMENT": element, "OUT_ELEMENT": element, "HEAD_DIM": 128, "VALUE_DIM": 128,
+               "ALIGNED": 1, "K_SLICE": 128, "V_SLICE": 128, "Q_RESIDENT": 1, "FMA_ROWS": 4, "FMA_ITEMS": 16,
+               "SG_SIZE": 32, "BIAS": element if modified else 0, **large, **modifiers, **own}
+    return compile_kernel(clang, name, {"TILE_BACKEND": tile, "STAGE_BACKEND": stage, "SUBGROUP_BACKEND": "nvidia"},
+                          **options)
 
 
 def pipeline(clang, name, element, modifiers):
@@ -74,6 +75,8 @@ def main():
              for tile, packed, modified in itertools.product(("fma", "nvidia_mma"), (1, 4, 7), (False, True))]
     good += [tiles(clang, "attention_decode.cl", "nvidia_mma", 2, modified, "nvidia_cp_async", slots, MASK_BLOCKS=0,
                    PACKED=4, SPLIT=1) for modified in (False, True) for slots in (2, 4)]
+    good += [tiles(clang, "attention_decode.cl", "nvidia_mma", 2, modified, "nvidia_cp_async", 2, MASK_BLOCKS=0,
+                   PACKED=128, SPLIT=0, **LATENT) for modified in (False, True)]
     good += [tiles(clang, f"attention_backward_{name}.cl", tile, 2, modified, RESIDENT=1)
              for name, tile, modified in itertools.product(
                  ("keys", "queries", "bias"), ("fma", "nvidia_mma"), (False, True)) if modified or name != "bias"]

@@ -11,7 +11,8 @@ static inline void begin_softmax(softmax_state_t *state, const block_t *block, c
                                  const attention_t *call, bool sinks) {
     for (int r = 0; r < ROW_SLOTS; r++) {
         const int head = block->head + row_head(block->first_row + block->row + slot_row(r));
-        softmax_begin_row(state, r, SINKS && sinks ? modifiers->sinks[call->sinks + head] : -INFINITY);
+        softmax_begin_row(state, r,
+                          SINKS && sinks && block->share == 0 ? modifiers->sinks[call->sinks + head] : -INFINITY);
     }
 }
 
@@ -20,7 +21,7 @@ static inline void store_states(const block_t *block, const softmax_state_t *sta
     const matrix_t out = sequence_queries(&block->sequence, (const __global byte_t *)partials, view, block->head);
     for (int r = 0; r < ROW_SLOTS; r++) {
         const int row = block->first_row + block->row + slot_row(r);
-        if (ROW_LEADER && row_query(row) < block->sequence.nq)
+        if (ROW_LEADER && block->share == 0 && row_query(row) < block->sequence.nq)
             vstore2((float2)(state->m[r], state->l[r]), matrix_row(out, row), partials);
     }
 }

@@ -1,5 +1,6 @@
 /* Attention's front-end: the checks of the public struct, and the way to the schedule that was chosen. */
 #include "attention.h"
+#include "attention_call.h"
 #include "attention_modifiers.h"
 #include "context.h"
 #include "operation.h"
@@ -133,6 +134,17 @@ static clattn_status check_overlap(const clattn_attention_op *op) {
     return check_all_disjoint(tensors, 2, sizeof tensors / sizeof *tensors);
 }
 
+/* Is v the first columns of k, in the same memory? */
+static bool is_in_k(const clattn_attention_op *op) {
+    const clattn_tensor *k = &op->k, *v = &op->v;
+    bool same = k->memory.kind == CLATTN_MEMORY_BUFFER && v->memory.kind == CLATTN_MEMORY_BUFFER &&
+                k->memory.as.buffer == v->memory.as.buffer && k->offset == v->offset && k->dtype == v->dtype &&
+                v->dims[COLUMN] <= k->dims[COLUMN] && !quantization_is_of(k);
+    for (int dim = BATCH; dim <= ROW; dim++)
+        same = same && attention_stride(k, dim) == attention_stride(v, dim);
+    return same;
+}
+
 void attention_describe(const clattn_attention_op *op, struct problem *problem) {
     problem->dtype = op->q.dtype;
     problem->out_dtype = op->o.dtype;
@@ -156,6 +168,7 @@ void attention_describe(const clattn_attention_op *op, struct problem *problem) 
     problem->aligned = check_aligned(&op->q, ROW_ALIGN) &&
                        (quantization_is_of(&op->k) || check_aligned(&op->k, ROW_ALIGN)) &&
                        (quantization_is_of(&op->v) || check_aligned(&op->v, ROW_ALIGN));
+    problem->v_in_k = is_in_k(op);
     attention_pipelined_survey(op, problem);
 }
 

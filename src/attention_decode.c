@@ -32,7 +32,7 @@ struct kind {
     uint64_t caps;
     int64_t head_dim, value_dim, packed, rows;
     struct stored k_stored, v_stored;
-    int32_t dtype, out_dtype, bias_dtype, aligned;
+    int32_t dtype, out_dtype, bias_dtype, aligned, v_in_k;
     uint32_t modifiers;
     int32_t built; /* 0: what is kept are parameters; 1: programs without splits, 2: with them */
 };
@@ -66,6 +66,7 @@ static struct kind kind_of(const struct problem *problem, const struct choice *c
     kind.out_dtype = (int32_t)problem->out_dtype;
     kind.bias_dtype = (int32_t)problem->bias_dtype;
     kind.aligned = problem->aligned;
+    kind.v_in_k = problem->v_in_k;
     kind.modifiers = problem->modifiers;
     kind.built = built;
     return kind;
@@ -75,11 +76,13 @@ static struct kind kind_of(const struct problem *problem, const struct choice *c
 
 /* Halves a parameter while the rows still fit one block and a sub-group is still full. */
 static void suit_parameter(struct choice *choice, const char *name, int least, int64_t rows) {
+    const int shares = parameters_get(&choice->parameters, "shares", 1);
     struct parameters fewer = choice->parameters;
     for (int value = parameters_get(&fewer, name, least) / 2; value >= least; value /= 2) {
         (void)parameters_put(&fewer, name, value);
         const struct tile_shape shape = tile_shape_of(choice->variant->backend, &fewer, &choice->facts);
-        if (shape.groups * shape.m < rows || (uint32_t)(shape.groups * shape.items) < choice->facts.subgroup_size)
+        if (shape.groups / shares * shape.m < rows ||
+            (uint32_t)(shape.groups * shape.items) < choice->facts.subgroup_size)
             return;
         choice->parameters = fewer;
     }
@@ -88,7 +91,7 @@ static void suit_parameter(struct choice *choice, const char *name, int least, i
 /* Blocks that are not much larger than the rows that there are. */
 static void suit_rows(const struct problem *problem, struct choice *choice) {
     const int64_t rows = usual_rows(problem);
-    suit_parameter(choice, "groups", 1, rows);
+    suit_parameter(choice, "groups", parameters_get(&choice->parameters, "shares", 1), rows);
     for (const struct tile_step *step = tile_steps_for_local(choice->variant->backend); step->parameter != NULL; step++)
         if (step->is_rows)
             suit_parameter(choice, step->parameter, step->least, rows);

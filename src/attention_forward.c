@@ -23,7 +23,7 @@ struct kind {
     const struct variant *variant;
     uint64_t caps;
     int64_t head_dim, value_dim;
-    int32_t dtype, out_dtype, bias_dtype, aligned;
+    int32_t dtype, out_dtype, bias_dtype, aligned, v_in_k;
     uint32_t modifiers;
     struct stored k_stored, v_stored;
     int32_t built; /* 0: what is kept are parameters, 1: a plan with its program */
@@ -38,6 +38,7 @@ static struct kind kind_of(const struct problem *problem, const struct choice *c
                          (int32_t)problem->out_dtype,
                          (int32_t)problem->bias_dtype,
                          problem->aligned,
+                         problem->v_in_k,
                          problem->modifiers,
                          problem->k_stored,
                          problem->v_stored,

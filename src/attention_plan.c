@@ -15,7 +15,21 @@ static int slice_of(const struct parameters *parameters, const char *name, int64
     return (int)(slice < most ? slice : most);
 }
 
-/* Asynchronous copies take 16 bytes that lie as they will be used. A block of keys has two tiles or more. */
+/* As many of the tile groups as asked for, but a divisor of their number. */
+static int shares_of(const struct parameters *parameters, int groups) {
+    int shares = parameters_get(parameters, "shares", 1);
+    while (groups % shares != 0)
+        shares--;
+    return shares;
+}
+
+/* Tiles of keys lie as those of values do, and hold whole rows. */
+static bool can_read_values_in_keys(const struct problem *problem, const struct attention_plan *plan) {
+    return problem->v_in_k && plan->shape.backend == BACKEND_NVIDIA_MMA && plan->k_slice >= problem->head_dim &&
+           plan->v_slice >= problem->value_dim && plan->v_slice <= plan->k_slice;
+}
+
+/* Asynchronous copies take 16 bytes that lie as they will be used. */
 static bool can_copy_ahead(const struct problem *problem, enum backend backend) {
     return backend == BACKEND_NVIDIA_MMA && problem->aligned && problem->k_stored.dtype == 0 &&
            problem->v_stored.dtype == 0 && problem->value_dim > 0;
@@ -26,8 +40,12 @@ static struct attention_plan plan_of(const struct problem *problem, enum backend
     struct attention_plan plan = {.shape = tile_shape_of(backend, parameters, facts)};
     plan.score_tiles = parameters_get(parameters, "score_tiles", 1);
     plan.k_slice = slice_of(parameters, "k_slice", problem->head_dim, plan.shape.k);
-    plan.v_slice = slice_of(parameters, "v_slice", problem->value_dim, plan.shape.n);
+    plan.shares = shares_of(parameters, plan.shape.groups);
+    plan.v_slice = slice_of(parameters, "v_slice", problem->value_dim, plan.shape.n * plan.shares);
+    plan.v_in_k = can_read_values_in_keys(problem, &plan);
     plan.ahead = can_copy_ahead(problem, backend) ? parameters_get(parameters, "ahead", 0) : 0;
+    if (plan.v_in_k && plan.ahead > 1) /* than the next block's only tile */
+        plan.ahead = 1;
     plan.registers = backend == BACKEND_NVIDIA_MMA ? parameters_get(parameters, "registers", 0) : 0;
     plan.q_resident = plan.ahead > 0 || parameters_get(parameters, "q_resident", 1) != 0;
     plan.stage_slots = plan.q_resident ? parameters_get(parameters, "stage_slots", 1) : 1;
@@ -39,11 +57,11 @@ struct attention_plan attention_plan_of(const struct problem *problem, const str
 }
 
 int attention_plan_queries(const struct attention_plan *plan) {
-    return plan->shape.groups * plan->shape.m;
+    return plan->shape.groups / plan->shares * plan->shape.m;
 }
 
 int attention_plan_keys(const struct attention_plan *plan) {
-    return plan->score_tiles * plan->shape.n;
+    return plan->shares * plan->score_tiles * plan->shape.n;
 }
 
 static int parts(int64_t whole, int slice) {
@@ -52,12 +70,26 @@ static int parts(int64_t whole, int slice) {
 
 /* Places for tiles: for the one on its way and the one in use, or for all tiles of two blocks of keys. */
 static int slots(const struct problem *problem, const struct attention_plan *plan) {
-    const int tiles = parts(problem->head_dim, plan->k_slice) + parts(problem->value_dim, plan->v_slice);
+    const int values = plan->v_in_k ? 0 : parts(problem->value_dim, plan->v_slice);
+    const int tiles = parts(problem->head_dim, plan->k_slice) + values;
     return plan->ahead == 0 ? plan->stage_slots : plan->ahead == 1 ? 2 : 2 * tiles;
 }
 
 static size_t larger(size_t a, size_t b) {
     return a > b ? a : b;
+}
+
+/* What passes through local memory between the two products, and what work-items exchange. As P_FLOATS and those after it
+ * in cl/attention_block.clh. */
+static size_t scratch_bytes(const struct attention_plan *plan) {
+    const int rows = attention_plan_queries(plan), keys = attention_plan_keys(plan);
+    const bool shared = plan->shares > 1;
+    const bool in_k = shared && plan->v_in_k && rows <= keys && plan->v_slice + keys <= plan->k_slice;
+    const size_t left = in_k     ? 0
+                        : shared ? tile_a_bytes(&plan->shape, rows, keys)
+                                 : tile_left_bytes(&plan->shape, rows, keys);
+    const size_t exchanged = shared ? (size_t)(plan->shares * rows) * sizeof(float) : 0;
+    return larger(larger(left, tile_row_scratch_bytes(&plan->shape)) + exchanged, sizeof(float));
 }
 
 static struct tile_need need(const struct tile_plan *tiles, const struct parameters *parameters,
@@ -67,13 +99,11 @@ static struct tile_need need(const struct tile_plan *tiles, const struct paramet
     const int q_columns = plan.q_resident ? (int)tile_round_up(tiles->problem->head_dim, plan.k_slice) : plan.k_slice;
     const size_t slot = larger(tile_bt_bytes(shape, attention_plan_keys(&plan), plan.k_slice),
                                tile_b_bytes(shape, attention_plan_keys(&plan), plan.v_slice));
-    const size_t left = larger(tile_left_bytes(shape, attention_plan_queries(&plan), attention_plan_keys(&plan)),
-                               larger(tile_row_scratch_bytes(shape), sizeof(float)));
     return (struct tile_need){
         .items = (uint64_t)(shape->groups * shape->items),
         .local = TILE_START + tile_array_bytes(tile_a_bytes(shape, attention_plan_queries(&plan), q_columns)) +
-                 tile_array_bytes((size_t)slots(tiles->problem, &plan) * slot) + tile_array_bytes(left) +
-                 TILE_ALIGNMENT,
+                 tile_array_bytes((size_t)slots(tiles->problem, &plan) * slot) +
+                 tile_array_bytes(scratch_bytes(&plan)) + TILE_ALIGNMENT,
     };
 }
 
@@ -89,6 +119,8 @@ static void spell_out(const struct tile_plan *tiles, const struct parameters *pa
         parameters_put(out, "ahead", plan.ahead);
         parameters_put(out, "registers", plan.registers);
     }
+    if (parameters_get(parameters, "shares", 0) > 0)
+        parameters_put(out, "shares", plan.shares);
 }
 
 static const struct tile_step for_local[] = {
@@ -120,8 +152,8 @@ void attention_plan_options(const struct problem *problem, const struct attentio
     attention_call_options(problem, modifiers, sizeof modifiers);
     snprintf(options, ATTENTION_PLAN_OPTIONS,
              "%s %s -DELEMENT=%d -DOUT_ELEMENT=%d -DHEAD_DIM=%d -DVALUE_DIM=%d -DALIGNED=%d -DSCORE_TILES=%d "
-             "-DK_SLICE=%d -DV_SLICE=%d -DQ_RESIDENT=%d -DSTAGE_SLOTS=%d%s",
+             "-DK_SLICE=%d -DV_SLICE=%d -DQ_RESIDENT=%d -DSTAGE_SLOTS=%d -DSHARES=%d -DV_IN_K=%d%s",
              tile, modifiers, (int)problem->dtype, (int)out_dtype, (int)problem->head_dim, (int)problem->value_dim,
              problem->aligned, plan->score_tiles, plan->k_slice, plan->v_slice, plan->q_resident, slots(problem, plan),
-             registers);
+             plan->shares, plan->v_in_k, registers);
 }

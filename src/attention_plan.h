@@ -9,6 +9,8 @@
 struct attention_plan {
     struct tile_shape shape;
     int score_tiles, k_slice, v_slice, q_resident, stage_slots;
+    int shares;  /* tile groups of a work-group that share rows; divides shape.groups */
+    bool v_in_k; /* tiles of K are used as V too */
     int ahead; /* what is issued before it is needed: 1, a tile; 2, all tiles of a block of keys; 0: staging is plain */
     int registers; /* that a work-item may take, for compilers that can be told (NVIDIA's); 0: as many as it wants */
 };

@@ -47,6 +47,7 @@ const char *parameters_refusal(const struct parameters *set) {
         {"stage_slots", 1, 2, false, "stage_slots must be 1 or 2."},
         {"ahead", 0, 2, false, "ahead must lie in 0..2."},
         {"registers", 0, 255, false, "registers must lie in 0..255."},
+        {"shares", 1, 16, false, "shares must lie in 1..16."},
         {"chunk", 0, INT_MAX, false, "chunk must be at least 0."},
         {"splits", 0, INT_MAX, false, "splits must be at least 0."},
         {"team", 0, 1024, true, "team must be 0 or a power of two up to 1024."},

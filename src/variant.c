@@ -21,6 +21,12 @@ static const char *accepts_narrow_operands(const struct device_facts *facts, con
     return problem->value_dim > MMA_MOST_VALUES ? "Sums of more than 256 values a row do not fit the registers." : NULL;
 }
 
+/* Several tile groups hold the sums of a row, so that any number of values will do. */
+static const char *accepts_narrow_decode(const struct device_facts *facts, const struct problem *problem) {
+    (void)facts;
+    return problem->dtype == CLATTN_F32 ? "The matrix unit takes fp16 and bf16 operands only." : NULL;
+}
+
 static const char *accepts_narrow_gradients(const struct device_facts *facts, const struct problem *problem) {
     (void)facts;
     if (problem->dtype == CLATTN_F32)

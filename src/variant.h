@@ -44,6 +44,7 @@ struct problem {
     /* every row of every tensor starts at a multiple of 16 bytes */
     bool aligned;
     bool out_aligned; /* the same of the output alone */
+    bool v_in_k;      /* v is the first columns of k, in the same memory */
     bool copyable;    /* the inputs suit a copy engine: aligned, with strides above 0 and not beyond its range */
     /* softmax and norms: rows x columns along the axis; gemm: batch x (m,n,k) */
     int softmax_function, norm_function;

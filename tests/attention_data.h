@@ -30,6 +30,7 @@ struct attention_data {
     const struct test_layout *layout_mask, *layout_bias, *layout_alibi, *layout_sinks, *layout_q_lengths,
         *layout_k_lengths, *layout_q_offsets, *layout_k_offsets, *layout_page_table;
     bool without_lse;
+    bool v_in_k;            /* v, whose values are the first columns of k, has no memory of its own */
     bool wild;              /* lengths, offsets or pages are out of range: what is looked at is not known */
     const char *parameters; /* of the launch; NULL: tuned */
     double gap;             /* in what must not be read; 0 is taken for NaN */

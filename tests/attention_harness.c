@@ -36,7 +36,7 @@ static const struct input {
 #undef INPUT
 };
 
-enum { INPUTS = sizeof inputs / sizeof inputs[0] };
+enum { V_INPUT = 2, INPUTS = sizeof inputs / sizeof inputs[0] };
 
 static clattn_tensor *view_in(clattn_attention_op *op, size_t i) {
     return (clattn_tensor *)((char *)op + inputs[i].view);
@@ -100,6 +100,11 @@ struct attention_inputs attention_upload(const struct attention_data *data) {
                                       surroundings(data, view->dtype));
             *view = t.tensors[i].view;
         }
+    }
+    if (data->v_in_k) {
+        test_release(&t.tensors[V_INPUT]);
+        t.op.v = t.op.k;
+        t.op.v.dims[3] = data->problem.value_dim;
     }
     if (data->codes_k.format) {
         t.codes_k = attention_codes_upload(data, &data->codes_k, copy.k, gap_of(data));

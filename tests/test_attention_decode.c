@@ -215,6 +215,30 @@ static void values_may_be_a_part_of_keys(void **state) {
     attention_data_free(&data);
 }
 
+/* Tile groups that hold a row together. */
+static void check_shares(struct attention_data *data, const char *parameters) {
+    data->parameters = parameters;
+    struct attention_result result = attention_run(data, "decode_fma");
+    attention_compare(data, &result, "decode_fma", 64);
+    attention_result_free(&result);
+    data->parameters = NULL;
+}
+
+static void tile_groups_may_share_rows(void **state) {
+    (void)state;
+    struct attention_case c = attention_shape("shared rows", 2, 3, 150, CLATTN_CAUSAL_NONE);
+    c.heads = 8, c.value_dim = 80;
+    struct attention_data data = attention_data_random(&c, CLATTN_F32, 21), latent;
+    check_shares(&data, "fma_items=4,groups=4,shares=2,splits=1");
+    check_shares(&data, "fma_items=4,groups=4,shares=4,splits=2");
+    attention_data_free(&data);
+    c = attention_shape("shared rows, latent", 1, 1, 70, CLATTN_CAUSAL_NONE);
+    c.heads = 16, c.kv_heads = 1, c.head_dim = 576, c.value_dim = 512;
+    latent = attention_data_random(&c, CLATTN_F16, 22);
+    check_shares(&latent, "fma_items=8,groups=8,shares=4,splits=1");
+    attention_data_free(&latent);
+}
+
 static double tree(const int64_t at[4], int64_t flat) {
     (void)flat;
     return at[3] < 140 || (at[2] + at[3]) % 3 != 0;
@@ -243,6 +267,7 @@ static void every_modifier(void **state) {
                                      .k_lengths = (const double[]){155, 40}};
     struct attention_data data = attention_data_random(&c, CLATTN_F32, 6);
     check_splits(&data, few_splits, FEW);
+    check_shares(&data, "fma_items=4,groups=4,shares=2,splits=2");
     attention_data_free(&data);
 }
 
@@ -312,6 +337,7 @@ int main(void) {
         cmocka_unit_test(pages_of_any_size),
         cmocka_unit_test(pages_out_of_range),
         cmocka_unit_test(values_may_be_a_part_of_keys),
+        cmocka_unit_test(tile_groups_may_share_rows),
         cmocka_unit_test(every_modifier),
     };
     return support_main("attention decode", tests, sizeof tests / sizeof tests[0]);

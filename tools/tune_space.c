@@ -23,6 +23,7 @@ static const struct {
     {"resident", {0, 1}},
     {"stage_slots", {1, 2}},
     {"ahead", {0, 1, 2}},
+    {"shares", {1, 2, 4, 8}},
     {"registers", {0, 128, 168}}, /* what lets 4 and 3 groups of 128 work-items share 65,536 */
     {"block_keys", {48, 64, 80, 96, 112, 128, 160, 176}},
     {"stages", {2, 3, 4}},

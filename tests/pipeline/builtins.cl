@@ -92,6 +92,27 @@ int OVERLOADED add_sat(int a, int b) {
     return (int)clamp((long)a + b, (long)INT_MIN, (long)INT_MAX);
 }
 
+float2 OVERLOADED vload2(size_t index, const __global float *from) {
+    return (float2)(from[2 * index], from[2 * index + 1]);
+}
+
+void OVERLOADED vstore2(float2 value, size_t index, __global float *to) {
+    to[2 * index] = value.x, to[2 * index + 1] = value.y;
+}
+
+float4 OVERLOADED vload4(size_t index, const __global float *from) {
+    from += 4 * index;
+    return (float4)(from[0], from[1], from[2], from[3]);
+}
+
+long OVERLOADED min(long a, long b) {
+    return a < b ? a : b;
+}
+
+long OVERLOADED max(long a, long b) {
+    return a > b ? a : b;
+}
+
 float OVERLOADED vload_half(size_t index, const __private half *from) {
     return machine_from_half(((const __private ushort *)from)[index]);
 }
