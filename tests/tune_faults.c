@@ -3,9 +3,9 @@
  *
  * CLATTN_TEST_FAULTS is a list like "none,crash,hang,wrong,zero,leave": what happens to the first candidate that is
  * launched with parameters, to the second, and so on, then none. CLATTN_TEST_FAULTS_FILE counts them over processes.
- * In the place of a list, "noise": times scatter, and each candidate seems faster than the last; "blind": the oracle is content with anything, each candidate seems
- * faster than the last, and the second of two that are compared computes nothing; "flaky": the same, but it does so
- * only when it is called for the third time. */
+ * In the place of a list, "noise": times scatter, and each candidate seems faster than the last; "blind": the oracle
+ * is content with anything, each candidate seems faster than the last, and the second of two that are compared computes
+ * nothing; "flaky": the same, but it does so only when it is called for the third time. */
 #include "../tools/oracle.h"
 #include "../tools/timer.h"
 
