@@ -104,8 +104,8 @@ class Tune(unittest.TestCase):
         self.assertEqual(said["resumed"], known)
         self.assertEqual((said["failed"], said["wrong"]), (0, 0), said)
 
-    def faulty(self, faults, *words):
-        return self.tune(*SHAPE, *words, command=FAULTY, env={
+    def faulty(self, faults, *words, shape=SHAPE):
+        return self.tune(*shape, *words, command=FAULTY, env={
             "CLATTN_TEST_FAULTS": faults, "CLATTN_TEST_FAULTS_FILE": os.path.join(self.folder.name, "count")})
 
     def test_a_bad_candidate_costs_itself(self):
@@ -136,6 +136,13 @@ class Tune(unittest.TestCase):
     def test_what_is_wrong_now_and_then_is_seen(self):
         said = self.faulty("flaky", "--candidates", "2")
         self.assertEqual((said["tried"], said["wrong"], said["stored"]), (2, 1, 0), said)
+
+    def test_what_is_slower_for_few_rows_is_not_stored(self):
+        said = self.faulty("large", "--candidates", "2")
+        self.assertEqual((said["stored"], len(self.rows())), (1, 1), said)
+        said = self.faulty("large", "--candidates", "2",
+                           shape=("softmax", "--shape", "64,64", "--dtype", "f32", "--variant", "subgroup"))
+        self.assertEqual((said["stored"], said["usual"], len(self.rows())), (0, 1, 1), said)
 
     def test_crossovers_are_measured_and_obeyed(self):
         said = self.tune("attention", "--crossovers", "--dtype", "f32", "--candidates", "12" if LONG else "1")

@@ -59,6 +59,9 @@ struct tune_tasks {
 /* Every variant that the device takes of the selected operations, at the shapes that stand for a class each. */
 int tune_tasks_list(const struct tune *tune, struct tune_tasks *tasks);
 
+/* A smaller problem that rows look up the same parameters for: short sequences, few rows. False where there is none. */
+bool tune_guard(const struct tune_task *task, struct tune_task *guard);
+
 /* ---- tune_ask.c: the worker, and what becomes of it -------------------------------------------------------------- */
 
 #define TUNE_WORDS (2 + 2 * VERDICT_MAX_PAIRS)

@@ -15,7 +15,7 @@
 #define COARSE 16
 #define RETIMED 6
 #define COMPARISONS 3 /* of the same two, as long as they are too noisy */
-#define FINALISTS 2
+#define FINALISTS 4
 #define LEAST_SECONDS 12  /* of a search: a small budget goes to few of them */
 #define COMPARE_SECONDS 3 /* of which the comparison takes about this */
 #define ATTEMPTS 3        /* of a candidate in which the tune itself was killed */
@@ -208,20 +208,40 @@ static int write_nameless(const char *text, char path[64]) {
     return file;
 }
 
-static struct comparison compare(struct hunt *hunt, const char *parameters) {
+static struct comparison compare_on(struct hunt *hunt, const struct tune_task *task, const char *database) {
     struct comparison comparison = {.verdict = VERDICT_UNKNOWN};
     const char *const variants[] = {hunt->task->variant, hunt->task->variant};
-    char path[64], runs[256];
+    const char *const databases[] = {NULL, database};
+    char runs[256];
+    for (int i = 0; i < COMPARISONS && (i == 0 || comparison.verdict == VERDICT_NOISY); i++)
+        if (tune_hire(hunt->tune, task, NULL) == EXIT_OK)
+            comparison = tune_compare(hunt->tune, databases, variants, runs);
+    return comparison;
+}
+
+/* Large tiles may pay for long sequences and be a loss for short ones, which find the same row. */
+static bool holds_for_less(struct hunt *hunt, const char *database) {
+    struct tune_task guard;
+    if (!tune_guard(hunt->task, &guard))
+        return true;
+    const struct comparison comparison = compare_on(hunt, &guard, database);
+    tune_dismiss(hunt->tune); /* its task ends here */
+    return comparison.verdict == VERDICT_FASTER ||
+           (comparison.verdict == VERDICT_NO_FASTER && comparison.ratio <= 1 + VERDICT_GAIN);
+}
+
+static struct comparison compare(struct hunt *hunt, const char *parameters) {
+    struct comparison comparison = {.verdict = VERDICT_UNKNOWN};
+    char path[64];
     hunt->row.parameters = parameters;
     char *text = store_print(&hunt->row);
     const int file = text ? write_nameless(text, path) : -1;
     free(text);
     if (file < 0)
         return comparison;
-    const char *const databases[] = {NULL, path};
-    for (int i = 0; i < COMPARISONS && (i == 0 || comparison.verdict == VERDICT_NOISY); i++)
-        if (tune_hire(hunt->tune, hunt->task, NULL) == EXIT_OK)
-            comparison = tune_compare(hunt->tune, databases, variants, runs);
+    comparison = compare_on(hunt, hunt->task, path);
+    if (comparison.verdict == VERDICT_FASTER && !holds_for_less(hunt, path))
+        comparison.verdict = VERDICT_NO_FASTER;
     close(file);
     return comparison;
 }

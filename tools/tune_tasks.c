@@ -3,6 +3,7 @@
 #include "tune.h"
 #include "tune_space.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,4 +132,34 @@ int tune_tasks_list(const struct tune *tune, struct tune_tasks *tasks) {
     free(tasks->items);
     tasks->items = ordered;
     return EXIT_OK;
+}
+
+static int64_t at_most(int64_t value, int64_t most) {
+    return value < most ? value : most;
+}
+
+/* Are the rows of tuning of the operation looked up by columns, whatever the number of rows? */
+static bool goes_by_columns(clattn_op_kind op) {
+    return op == CLATTN_OP_SOFTMAX || op == CLATTN_OP_SOFTMAX_BACKWARD || op == CLATTN_OP_SOFTMAX_TOPK ||
+           op == CLATTN_OP_NORM || op == CLATTN_OP_NORM_BACKWARD;
+}
+
+bool tune_guard(const struct tune_task *task, struct tune_task *guard) {
+    int64_t dims[JOB_MAX_DIMS];
+    const size_t count = parse_integers(task->shape, dims, JOB_MAX_DIMS);
+    const bool decodes = task->kind == &job_attention_decode;
+    size_t used = 0;
+    *guard = *task;
+    if (task->kind->op == CLATTN_OP_ATTENTION || task->kind->op == CLATTN_OP_ATTENTION_BACKWARD) {
+        dims[3] = at_most(dims[3], 64);
+        dims[4] = at_most(dims[4], decodes ? 512 : 64);
+    } else if (task->kind->op == CLATTN_OP_GEMM) {
+        int64_t *m = &dims[count - 3];
+        *m = *m <= m[1] && *m >= 64 ? *m / 8 : *m; /* the larger of m and n stays */
+    } else if (count > 1 && goes_by_columns(task->kind->op)) {
+        dims[0] = at_most(dims[0], 8);
+    }
+    for (size_t i = 0; i < count && used < sizeof guard->shape; i++)
+        used += (size_t)snprintf(guard->shape + used, sizeof guard->shape - used, "%s%" PRId64, i ? "," : "", dims[i]);
+    return used < sizeof guard->shape && strcmp(guard->shape, task->shape) != 0;
 }
