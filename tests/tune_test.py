@@ -143,6 +143,7 @@ class Tune(unittest.TestCase):
         said = self.faulty("large", "--candidates", "2",
                            shape=("softmax", "--shape", "64,64", "--dtype", "f32", "--variant", "subgroup"))
         self.assertEqual((said["stored"], said["usual"], len(self.rows())), (0, 1, 1), said)
+        self.assertIn("slower for a small problem", said["results"][0]["outcome"])
 
     def test_crossovers_are_measured_and_obeyed(self):
         said = self.tune("attention", "--crossovers", "--dtype", "f32", "--candidates", "12" if LONG else "1")

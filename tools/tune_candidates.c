@@ -30,6 +30,7 @@ struct hunt {
     char kernels[24], key[160];
     double until;                   /* when the comparison has to begin */
     bool lost;                      /* the device */
+    bool large_alone;               /* what was faster was slower for a small problem */
     double measured[SEARCH_TRIALS]; /* at first, in the order of the search's trials */
     double seconds;                 /* of the first candidate, as a process: building, checking, timing */
 };
@@ -240,8 +241,10 @@ static struct comparison compare(struct hunt *hunt, const char *parameters) {
     if (file < 0)
         return comparison;
     comparison = compare_on(hunt, hunt->task, path);
-    if (comparison.verdict == VERDICT_FASTER && !holds_for_less(hunt, path))
+    if (comparison.verdict == VERDICT_FASTER && !holds_for_less(hunt, path)) {
         comparison.verdict = VERDICT_NO_FASTER;
+        hunt->large_alone = true;
+    }
     close(file);
     return comparison;
 }
@@ -319,6 +322,8 @@ static int decide(struct hunt *hunt, char parameters[SPACE_TEXT], struct compari
         }
         noisy = noisy || comparison->verdict != VERDICT_NO_FASTER;
     }
+    if (hunt->large_alone)
+        *outcome = "what is faster here is slower for a small problem; nothing is stored";
     hunt->row.parameters = parameters[0] ? parameters : hunt->usual.parameters;
     if (!noisy)
         return store(hunt, comparison, false);
