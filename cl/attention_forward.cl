@@ -51,7 +51,7 @@ attention_forward(const __global byte_t *q, const __global byte_t *k, const __gl
         take_block(&block, &sums, range);
     }
     GROUP_BARRIER();
-    forward_softmax_finish(&sums.softmax, &state, block.scratch);
+    forward_softmax_finish(&sums.softmax, &block, sums.values, &state);
 
     block_store(&block, sums.values, state.l, o, call.o);
     block_store_lse(&block, &state, lse, call.lse);

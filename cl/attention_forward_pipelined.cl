@@ -387,7 +387,7 @@ static INLINED void consume(const line_t *line, const task_t *task, const __glob
         for (int n = 0; n < VALUE_TILES; n++)
             ACC_FOR_EACH (i)
                 ACC(o[n], i) = 0.0f;
-        lazy_begin(&state, sink);
+        lazy_begin(&state);
         part.turn = turn;
         barrier_wait(line->q_full + 8 * q_slot_of(turn), q_parity_of(turn));
         if (Q_HELD) {
@@ -397,6 +397,8 @@ static INLINED void consume(const line_t *line, const task_t *task, const __glob
         }
         attend(&part, task->pipeline->scale, q, o, &state);
         rows_all_sum(state.l, 0);
+        if (SINKS)
+            lazy_end(&state, o, VALUE_TILES, sink);
         store(&part, task->call, o, &state, out, lse);
         if (INSPECTS && rows_any(*line->special != 0))
             add_special(&part, task, v, out);
