@@ -2,7 +2,7 @@
 """Times PyTorch's attention at the shapes of `clattn bench attention --suite nvidia-forward`, beside which it is meant to
 be read: FlashAttention-2, cuDNN and, for fp32, the memory-efficient kernel. Needs PyTorch with CUDA, and a GPU.
 
-A time is that of one of 20 calls back to back in a replayed CUDA graph, the median of five replays after a warm-up.
+A time is that of one of 20 calls back to back in a replayed CUDA graph, the median of 20 replays after a warm-up.
 
     tools/bench_pytorch.py [--json]
 """
@@ -19,7 +19,7 @@ try:
 except ImportError:
     sys.exit("bench_pytorch: there is no PyTorch here")
 
-CALLS, REPLAYS = 20, 5
+CALLS, REPLAYS = 20, 20
 
 # Batch, heads, heads of keys, length, head dim: those of tools/bench_suites.c.
 SHAPES = [
