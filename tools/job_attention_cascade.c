@@ -83,10 +83,12 @@ static double *join(const struct job *job, struct job_cache *cache, const char *
     return NULL;
 }
 
-/* Every query sees the whole prefix. */
-static void see_prefix(const struct job *job, struct reference_row *at) {
+/* Every query sees the whole prefix. The problem's keys are those of the row from now on, in no pages. */
+static void see_prefix(const struct job *job, struct reference_attention *problem, struct reference_row *at) {
     const int64_t prefix = prefix_of(job);
     at->keys += prefix;
+    problem->nk = at->keys;
+    problem->page_table = NULL;
     at->end_key = at->query < at->queries ? at->end_key + prefix : 0;
 }
 
@@ -102,7 +104,7 @@ static bool reference(const struct job *job, struct job_cache *cache, int64_t ro
     const double *query = job_slice(cache, SLOT_Q, job_find(job, "q"), row * d, d);
     double *keys = join(job, cache, "k", &problem, &at), *values = join(job, cache, "v", &problem, &at);
     const bool known = query && keys && values;
-    see_prefix(job, &at);
+    see_prefix(job, &problem, &at);
     if (known) {
         reference_attention_row_at(&problem, &at, query, keys, values, want, want + dv, NULL);
         plain_attention_row_at(&problem, &at, op->q.dtype, op->o.dtype, query, keys, values, plain, plain + dv, NULL);
