@@ -1,5 +1,6 @@
 /* The checks of attention's optional tensors and settings. Values that lie on the device are not looked at here. */
 #include "attention_modifiers.h"
+#include "attention.h"
 #include "status.h"
 #include "tensor.h"
 
@@ -153,6 +154,8 @@ static clattn_status check_alibi(clattn_context *context, const clattn_attention
     if (!tensor_is_present(alibi))
         return CLATTN_SUCCESS;
     FORWARD(check_vector(context, "alibi", alibi, CLATTN_F32));
+    RETURN_IF(op->has_diagonal && attention_diagonal(op) != op->diagonal, CLATTN_INVALID_ARGUMENT,
+              "diagonal: %" PRId64 ", with alibi it is a distance and at most 2^40", op->diagonal);
     RETURN_IF(alibi->rank > 2, CLATTN_INVALID_ARGUMENT, "alibi: rank %d, expected 1 or 2", (int)alibi->rank);
     if (alibi->rank == 2)
         FORWARD(check_repeated("alibi", alibi, 0, attention_query_sequences(op), "the number of sequences"));

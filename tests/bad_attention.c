@@ -49,6 +49,8 @@ const struct bad_call bad_attention_calls[] = {
     DIM("bias", MODIFIED, modified.bias, 3, 2, "2"),
 
     DTYPE("alibi", MODIFIED, modified.alibi, CLATTN_F16, "f16"),
+    ROW("alibi and a diagonal beyond 2^40", MODIFIED, INVALID, "diagonal", "1099511627777",
+        INT(modified.has_diagonal, 1), INT(modified.diagonal, (INT64_C(1) << 40) + 1)),
     ROW("alibi of rank 3", MODIFIED, INVALID, "alibi", "3", INT(modified.alibi.rank, 3)),
     ROW("alibi of other heads than q", MODIFIED, INVALID, "alibi", "3", INT(modified.alibi.dims[1], 3)),
     DIM("alibi", MODIFIED, modified.alibi, 0, 3, "3"),

@@ -502,6 +502,7 @@ class Misuse(Case):
             ("info", "--fast"): "--fast",
             ("info", "attention"): "no operation",
             ("run",): "which operation",
+            ("tune", "softmax", "--variant", "nope"): "nope",
             ("run", "sorting"): "softmax_merge gemm",
             ("run", "softmax"): "'x'",
             ("run", "softmax", "--in"): "wants a value",

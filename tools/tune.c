@@ -215,6 +215,8 @@ static int tune_all(struct tune *tune) {
     if (!journal_open(&tune->journal, path, title, tune->arguments.resume))
         remark("%s: cannot be written, or another tune has it: this tune cannot be resumed", path);
     tune->counts.resumed = tune->journal.known;
+    if (tune->arguments.resume && tune->journal.known == 0)
+        remark("%s: there is no tune of this device to go on with; this is a new one", path);
     int code = tune_tasks_list(tune, &tasks);
     if (code == EXIT_OK)
         code = run_tasks(tune, &tasks, &complete);
@@ -277,7 +279,20 @@ static int open_device(struct tune *tune) {
     return status == CLATTN_SUCCESS ? take_database(tune) : complain_status(status, entry.name);
 }
 
+/* Does one of the selected operations have it? */
+static bool is_variant(const struct tune *tune, const char *name) {
+    const struct job_kind *kind;
+    for (size_t k = 0; (kind = job_kind_at(k)) != NULL; k++)
+        for (size_t i = 0; selection_holds(&tune->selection, kind->name) && i < clattn_variant_count(kind->op); i++)
+            if (strcmp(clattn_variant_name(kind->op, i), name) == 0)
+                return true;
+    return false;
+}
+
 static int check_usage(const struct tune *tune) {
+    if (tune->arguments.variant && !is_variant(tune, tune->arguments.variant))
+        return complain(EXIT_USAGE, "--variant %s: no such variant of these operations ('clattn info' lists them)",
+                        tune->arguments.variant);
     if (tune->arguments.settings.count)
         return complain(EXIT_USAGE, "takes no settings ('%s=')", tune->arguments.settings.items[0].key);
     if (tune->arguments.shape && tune->selection.kind_count != 1)

@@ -265,8 +265,8 @@ typedef struct clattn_attention_op {
     clattn_op head;
     clattn_tensor q, k, v, o, lse;
     clattn_causal causal;
-    int32_t has_diagonal; /* non-zero: off = diagonal, whatever Nq and Nk are */
-    int64_t diagonal;
+    int32_t has_diagonal;              /* non-zero: off = diagonal, whatever Nq and Nk are */
+    int64_t diagonal;                  /* with alibi from -2^40 to 2^40 */
     int64_t window_left, window_right; /* keys i + off - left .. i + off + right; -1 (default): no limit on that side */
     int32_t has_scale;                 /* zero: 1 / sqrt(D) */
     float scale;                       /* any finite value */
