@@ -14,6 +14,8 @@ const char *tuning_refusal(const struct variant *variant, const struct parameter
     const char *range = parameters_refusal(parameters);
     if (range == NULL && variant->schedule == SCHEDULE_PIPELINED)
         return pipeline_refusal(parameters);
+    if (range == NULL && variant->schedule != SCHEDULE_DECODE && parameters_get(parameters, "shares", 1) != 1)
+        return "only tile groups of decode variants share rows.";
     return range != NULL ? range : tile_shape_refusal(variant->backend, variant->op, parameters);
 }
 

@@ -67,12 +67,24 @@ static void rows_without_keys_keep_their_sink(void **state) {
     }
 }
 
+/* Its own head's rows, and no others. */
+static void a_sink_of_nan_is_seen(void **state) {
+    const double spoilt[2] = {(double)NAN, 1};
+    struct attention_case shape = attention_shape("a sink of NaN", 2, 20, 70, CLATTN_CAUSAL_NONE);
+    shape.with.sinks = spoilt;
+    (void)state;
+    for (int t = 0; t < 3; t++) {
+        struct attention_data data = attention_data_random(&shape, all_dtypes[t], 8);
+        attention_check(&data);
+        attention_data_free(&data);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        ATTENTION_TABLE_TESTS(sink_cases),
-        cmocka_unit_test(every_variant_counts_the_sink_once),
-        cmocka_unit_test(sinks_of_a_slice_of_heads),
-        cmocka_unit_test(rows_without_keys_keep_their_sink),
+        ATTENTION_TABLE_TESTS(sink_cases),           cmocka_unit_test(every_variant_counts_the_sink_once),
+        cmocka_unit_test(sinks_of_a_slice_of_heads), cmocka_unit_test(rows_without_keys_keep_their_sink),
+        cmocka_unit_test(a_sink_of_nan_is_seen),
     };
     return support_main("attention sinks", tests, sizeof tests / sizeof tests[0]);
 }

@@ -214,6 +214,10 @@ static void a_link_stays_one_and_folders_are_made(void **state) {
     assert_int_equal(store_update(path, &row, true), 0);
     assert_int_equal(lstat(path, &info), 0);
     assert_true(S_ISLNK(info.st_mode));
+    assert_int_equal(chmod(target, 0640), 0); /* shared with a group */
+    assert_int_equal(store_update(path, &row, true), 0);
+    assert_int_equal(stat(target, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0640);
     assert_int_equal(count_rows(), 1);
     free(target);
 }

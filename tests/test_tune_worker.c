@@ -99,6 +99,7 @@ static void a_lost_worker_is_told_and_another_takes_its_place(void **state) {
         assert_true(ask(&worker, ends[i].question, ends[i].outcome, ends[i].text) < 30);
         assert_int_equal(worker.process, 0);
         assert_int_equal(kill(process, 0), -1);
+        ask(&worker, "first", WORKER_DIED, "gone");
     }
 }
 

@@ -225,6 +225,7 @@ static void bad_rows_are_ignored_alone(void **state) {
         "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"parameters\": {\"x\": {\"x\": 1}}}",
         "{\"op\": \"softmax_merge\", \"variant\": \"fold\", \"prefer\": \"fold\", \"parameters\": {}}",
         "{\"op\": \"softmax_merge\", \"prefer\": \"fold\"}",
+        "{\"op\": \"attention\", \"variant\": \"fused_fma\", \"parameters\": {\"shares\": 2}}",
         "{\"op\": \"attention\", \"prefer\": \"no such variant\"}",
         "{\"op\": \"attention\", \"prefer\": [\"unfused\"]}",
         "{\"op\": \"attention\", \"prefer\": \"unfused\", \"parameters\": {}}",

@@ -261,9 +261,11 @@ static int replace(const char *path, const char *text) {
         return complain_file(path, "the name is too long");
     unlink(temporary); /* the lock is held: it is of a process that was killed */
     const int file = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    struct stat old;
     if (file < 0)
         return complain_file(temporary, strerror(errno));
-    const bool written = write_text(file, text, strlen(text));
+    const bool kept = stat(path, &old) != 0 || fchmod(file, old.st_mode & 0777) == 0;
+    const bool written = kept && write_text(file, text, strlen(text));
     if (close(file) != 0 || !written || rename(temporary, path) != 0) {
         const int code = complain_file(path, strerror(errno));
         unlink(temporary);

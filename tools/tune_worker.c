@@ -117,6 +117,10 @@ static int wait_for(int line, double until) {
 enum worker_outcome worker_ask(struct worker *worker, const char *question, double seconds, char answer[WORKER_LINE]) {
     const double until = wall_seconds() + seconds;
     size_t used = 0;
+    if (worker->process <= 0) {
+        snprintf(answer, WORKER_LINE, "the worker is gone");
+        return WORKER_DIED;
+    }
     int speaks = say(worker->line, question, strlen(question)) && say(worker->line, "\n", 1);
     while (speaks && used < WORKER_LINE - 1) {
         if (!wait_for(worker->line, until)) {
