@@ -72,7 +72,8 @@ static void count_known(struct journal *journal) {
 bool journal_open(struct journal *journal, const char *path, const char *title, bool resume) {
     char line[LINE_SIZE];
     struct stat info;
-    *journal = (struct journal){.file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW | O_APPEND, 0600)};
+    *journal =
+        (struct journal){.file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW | O_APPEND, 0600)};
     if (journal->file >= 0 &&
         (fstat(journal->file, &info) != 0 || !S_ISREG(info.st_mode) || flock(journal->file, LOCK_EX | LOCK_NB) != 0)) {
         close(journal->file);
