@@ -37,7 +37,8 @@ static const char help[] =
     "                     alibi=standard slopes=random sinks=random q_lengths= k_lengths= (random, or a list)\n"
     "                     ragged= ragged_k= (a number of sequences, or their lengths; B is 1, NQ and NK are totals)\n"
     "                     paged=PAGE_SIZE\n"
-    "  --variant NAME, --parameters LIST   instead of the library's choice\n"
+    "  --variant NAME, --parameters LIST   instead of the library's choice; lists with ';' between them are measured\n"
+    "                     one after the other on the same data\n"
     "  --vs VARIANT       measure this one too, in turn with the other, and print the ratio\n"
     "  --seed N           of the random data; default 1\n"
     "  --device D         a device's number, or a part of its name\n"
@@ -76,21 +77,49 @@ int bench_add(struct bench *bench, struct result *result) {
     return report_add(&bench->report, result) ? EXIT_OK : complain(EXIT_UNSUPPORTED, "out of host memory");
 }
 
+static int measure_job(struct bench *bench, const struct measure *measure, const char *rival) {
+    struct result results[2];
+    const bool several = measure->parameters && strchr(bench->arguments.parameters, ';');
+    FORWARD(rival ? measure_pair(measure, rival, results) : measure_variant(measure, &results[0]));
+    for (int i = 0; i < (rival ? 2 : 1); i++) {
+        if (several)
+            snprintf(results[i].asked, sizeof results[i].asked, "%s", measure->parameters);
+        FORWARD(bench_add(bench, &results[i]));
+    }
+    return EXIT_OK;
+}
+
+/* Each of the lists of parameters in turn. P is read with the first alone, which costs many calls. */
+static int measure_lists(struct bench *bench, struct measure *measure, const char *rival) {
+    const char *lists = bench->arguments.parameters;
+    char list[256];
+    int code = EXIT_OK;
+    if (!lists)
+        return measure_job(bench, measure, rival);
+    measure->parameters = list;
+    for (size_t length; *lists && !interrupt_came(); lists += length + (lists[length] != 0)) {
+        length = strcspn(lists, ";");
+        if (length >= sizeof list)
+            return complain(EXIT_USAGE, "--parameters: a list of more than %zu characters", sizeof list - 1);
+        snprintf(list, sizeof list, "%.*s", (int)length, lists);
+        const int one = measure_job(bench, measure, rival);
+        code = code == EXIT_OK ? one : code; /* the others' results are not lost */
+        measure->with_p = false;
+    }
+    return code;
+}
+
 int bench_job(struct bench *bench, struct job *job, const char *variant, const char *rival) {
     struct oracle oracle;
     FORWARD(oracle_make(&oracle, job, BENCH_MULTIPLICATIONS));
-    const struct measure measure = {.machine = &bench->machine,
-                                    .job = job,
-                                    .oracle = &oracle,
-                                    .variant = variant,
-                                    .parameters = bench->arguments.parameters,
-                                    .rotate = true,
-                                    .with_p = true,
-                                    .plan = bench->plan};
-    struct result results[2];
-    int code = rival ? measure_pair(&measure, rival, results) : measure_variant(&measure, &results[0]);
-    for (int i = 0; i < (rival ? 2 : 1) && code == EXIT_OK; i++)
-        code = bench_add(bench, &results[i]);
+    struct measure measure = {.machine = &bench->machine,
+                              .job = job,
+                              .oracle = &oracle,
+                              .variant = variant,
+                              .rotate = true,
+                              .with_p = true,
+                              .plan = bench->plan};
+    const int code = measure_lists(bench, &measure, rival);
     oracle_free(&oracle);
     return code;
 }

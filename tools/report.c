@@ -96,7 +96,8 @@ static void add_row(struct table *table, const struct result *r, bool with_memor
     char abs[16], rel[16], p[16], time[16], speed[24], share[16] = "-", peak[16], work[16], ratio[16];
     if (r->share > 0)
         snprintf(share, sizeof share, "%.0f%%", 100 * r->share);
-    const char *verdict = !r->checked ? "unchecked" : r->errors.ok ? "ok" : "FAIL";
+    char verdict[128];
+    snprintf(verdict, sizeof verdict, "%s  %s", !r->checked ? "unchecked" : r->errors.ok ? "ok" : "FAIL", r->asked);
     format_error(r->errors.max_abs, r->checked, abs);
     format_error(r->errors.max_rel, r->checked, rel);
     format_error(r->errors.p_error, r->checked, p);

@@ -11,6 +11,7 @@
 struct result {
     char op[24], variant[64], dtype[8], shape[192];
     char name[128], parameters[256]; /* the program's long name and its tile parameters */
+    char asked[96];                  /* the parameters that tell it from others of the same table; "": none do */
     struct errors errors;
     bool checked;
     double median_s;
