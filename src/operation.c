@@ -172,6 +172,10 @@ clattn_status clattn_prepare(clattn_context *context, const clattn_op *op, const
     return call.empty ? CLATTN_SUCCESS : call.operation->prepare(context, op, &call.problem, &call.choice);
 }
 
+clattn_status clattn_enqueue(clattn_context *context, const clattn_op *op, const clattn_launch *launch) {
+    return operation_run(context, op, (clattn_op_kind)0, launch);
+}
+
 /* ---- looking behind the choice ----------------------------------------------------------------------------------- */
 
 size_t clattn_variant_count(clattn_op_kind kind) {

@@ -386,6 +386,31 @@ static void launches_are_counted_and_named_in_the_log(void **state) {
     assert_int_equal(fake_calls("clFinish"), 0);
 }
 
+/* clattn_enqueue() is the call that the kind names: its checks, its launches. */
+static void calls_by_kind(void **state) {
+    clattn_attention_op attention = attention_of(1);
+    clattn_norm_op norm;
+    clattn_launch launch;
+    (void)state;
+    clattn_launch_init(&launch, queue);
+    assert_says(clattn_enqueue(NULL, &attention.head, &launch), CLATTN_INVALID_ARGUMENT, "context is NULL");
+    assert_says(clattn_enqueue(context, NULL, &launch), CLATTN_INVALID_ARGUMENT, "op is NULL");
+    assert_says(clattn_enqueue(context, &attention.head, NULL), CLATTN_INVALID_ARGUMENT, "launch is NULL");
+    clattn_norm_init(&norm);
+    norm.x = norm.y = attention.q;
+    norm.y.dims[3] = 7;
+    assert_says(clattn_enqueue(context, &norm.head, &launch), CLATTN_INVALID_ARGUMENT, "y: ");
+    assert_int_equal(fake_command_count(), 0);
+    norm.y = attention.q;
+    assert_int_equal(clattn_enqueue(context, &norm.head, &launch), CLATTN_SUCCESS);
+    assert_non_null(strstr(log_text, "rms_norm_"));
+    assert_null(strstr(log_text, "attention_forward_f32_d32__"));
+    assert_int_equal(clattn_enqueue(context, &attention.head, &launch), CLATTN_SUCCESS);
+    assert_non_null(strstr(log_text, "attention_forward_f32_d32__"));
+    attention.head.kind = (clattn_op_kind)77;
+    assert_says(clattn_enqueue(context, &attention.head, &launch), CLATTN_INVALID_ARGUMENT, "kind 77");
+}
+
 /* ---- before self-tests ------------------------------------------------------------------------------------------- */
 
 /* As if the device promised shuffles. The fake runs nothing, so that their test fails. */
@@ -482,6 +507,7 @@ int main(void) {
         TEST(rows_of_a_user_fail_no_call),
         TEST(empty_calls_give_only_an_event),
         TEST(launches_are_counted_and_named_in_the_log),
+        TEST(calls_by_kind),
         TEST(missing_workspaces_are_refused_before_self_tests),
         TEST(a_choice_awaits_the_self_tests_of_its_steps),
     };
