@@ -397,6 +397,7 @@ static INLINED void consume(const line_t *line, const task_t *task, const __glob
         }
         attend(&part, task->pipeline->scale, q, o, &state);
         rows_all_sum(state.l, 0);
+        lazy_stop(&state, task->pipeline->scale);
         if (SINKS)
             lazy_end(&state, o, VALUE_TILES, sink);
         store(&part, task->call, o, &state, out, lse);

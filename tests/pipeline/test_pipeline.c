@@ -311,9 +311,15 @@ static void put_values_into_keys(struct attention_data *data) {
     data->v_in_k = true;
 }
 
-/* The pipeline rounds the exponentials that it multiplies, to 8 bits of bf16 at least, but not those that it sums. The
- * plain version's error, which is 0 for a single key, bounds that only where o is rounded as coarsely. */
-static const double wide_tolerance = 8e-3;
+/* One key, whose values are the result to the last bit. Not of sequences, and not where a plane has dims of its own. */
+static void leave_one_key(struct attention_data *data) {
+    const clattn_attention_op *op = &data->settings;
+    if (op->k.dims[2] == 0 || data->mask || data->bias || data->k_offsets || data->k_lengths || data->page_table)
+        return;
+    data->settings.k.dims[2] = data->settings.v.dims[2] = 1;
+    data->layout_k = data->layout_v = NULL; /* heads may have shared what they do no longer */
+    attention_data_bind(data);
+}
 
 static bool run_problem(const struct random_program *program, const struct pipeline_program *of, const char *parameters,
                         uint64_t number) {
@@ -325,8 +331,8 @@ static bool run_problem(const struct random_program *program, const struct pipel
     data.parameters = parameters;
     if (!out_aligned)
         layouts.o.offset |= 1;
-    if (data.out_dtype == CLATTN_F32)
-        data.tolerance = wide_tolerance;
+    if (number % 8 == 1)
+        leave_one_key(&data);
     if (strstr(of->options, "-DV_IN_K=1"))
         put_values_into_keys(&data);
     const bool accepted = is_accepted(&data, variant);
