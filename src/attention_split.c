@@ -3,7 +3,8 @@
 
 #include <math.h>
 
-enum { GPU_GROUPS = 16, CPU_GROUPS = 4, GPU_KEYS = 128, CPU_KEYS = 512, KEYS_PER_ROW = 16, LARGE = 2 };
+enum { GPU_GROUPS = 16, CPU_GROUPS = 4, GPU_KEYS = 128, CPU_KEYS = 512, LARGE = 2 };
+enum { GPU_KEYS_PER_ROW = 32, CPU_KEYS_PER_ROW = 16 };
 
 static int64_t at_least(int64_t value, int64_t least) {
     return value > least ? value : least;
@@ -58,11 +59,17 @@ static struct attention_split split_in_waves(const struct attention_split_task *
 struct attention_split attention_split_of(const struct device_facts *facts, const struct attention_split_task *task) {
     const int64_t units = at_least(facts->compute_units, 1), places = units * task->resident;
     if (facts->is_cpu)
-        return split_for(task, units * CPU_GROUPS, at_least(CPU_KEYS, KEYS_PER_ROW * task->rows));
+        return split_for(task, units * CPU_GROUPS, at_least(CPU_KEYS, CPU_KEYS_PER_ROW * task->rows));
     const struct attention_split usual =
-        split_for(task, units * GPU_GROUPS, at_least(GPU_KEYS, KEYS_PER_ROW * task->rows));
+        split_for(task, units * GPU_GROUPS, at_least(GPU_KEYS, GPU_KEYS_PER_ROW * task->rows));
     const struct attention_split filling = split_for(task, places, GPU_KEYS);
     const struct attention_split most = filling.splits > usual.splits ? filling : usual;
-    const bool in_waves = task->even && task->resident > 0 && task->resident <= LARGE && most.splits > 1;
-    return in_waves ? split_in_waves(task, places, most) : most;
+    if (!task->even || task->resident < 1)
+        return most;
+    if (task->resident > LARGE) {
+        const struct attention_split one = split_of_waves(task, places, 1, most.splits);
+        const int64_t groups = task->blocks * one.splits;
+        return groups <= places && groups * 4 >= places * 3 ? one : most;
+    }
+    return most.splits > 1 ? split_in_waves(task, places, most) : most;
 }

@@ -28,7 +28,7 @@ static void splits_fill_the_device(void **state) {
     is(split_on(132, false, 8, 4, 8192), 64, 128);    /* one sequence: as small as chunks get */
     is(split_on(132, false, 128, 4, 8192), 16, 512);  /* 16 groups a unit */
     is(split_on(132, false, 4096, 4, 8192), 1, 8192); /* the blocks alone are enough */
-    is(split_on(132, false, 8, 64, 8192), 8, 1024);   /* 16 keys a row */
+    is(split_on(132, false, 8, 64, 8192), 4, 2048);   /* 32 keys a row */
     is(split_on(2, true, 1, 8, 8192), 8, 1024);       /* a CPU: 4 groups a unit */
     is(split_on(2, true, 1, 8, 600), 2, 512);         /* ... and 512 keys */
     is(split_on(132, false, 8, 4, 100), 1, 128);      /* too short */
@@ -42,18 +42,20 @@ static struct attention_split split_in(int64_t resident, bool even, int64_t bloc
     return attention_split_of(&facts, &task);
 }
 
-/* Work-groups of 64 rows that have a unit each to themselves, or five to a unit. */
+/* Work-groups of 32 rows that have a unit each to themselves, or five to a unit. */
 static void large_work_groups_run_in_waves(void **state) {
     (void)state;
-    is(split_in(1, true, 128, 64, 8192), 1, 8192);  /* 128 of 132 places */
-    is(split_in(1, true, 64, 64, 8192), 2, 4096);   /* the same with two */
-    is(split_in(1, true, 100, 64, 8192), 5, 1664);  /* 500 of 528 */
-    is(split_in(1, true, 120, 64, 8192), 1, 8192);  /* too few by one wave, and by two */
-    is(split_in(1, false, 128, 64, 8192), 8, 1024); /* lengths differ: they have to balance */
-    is(split_in(1, true, 2, 64, 8192), 64, 128);    /* one sequence: chunks are made small for the units' sake */
-    is(split_in(1, false, 2, 64, 8192), 64, 128);
-    is(split_in(5, true, 64, 64, 8192), 11, 768); /* as many as fit at once */
-    is(split_in(5, true, 512, 4, 8192), 5, 1664); /* small ones do not wait for each other */
+    is(split_in(1, true, 128, 32, 8192), 1, 8192);  /* 128 of 132 places */
+    is(split_in(1, true, 64, 32, 8192), 2, 4096);   /* the same with two */
+    is(split_in(1, true, 100, 32, 8192), 5, 1664);  /* 500 of 528 */
+    is(split_in(1, true, 120, 32, 8192), 1, 8192);  /* too few by one wave, and by two */
+    is(split_in(1, false, 128, 32, 8192), 8, 1024); /* lengths differ: they have to balance */
+    is(split_in(1, true, 2, 32, 8192), 64, 128);    /* one sequence: chunks are made small for the units' sake */
+    is(split_in(1, false, 2, 32, 8192), 64, 128);
+    is(split_in(5, true, 64, 64, 8192), 10, 832); /* as many as fit at once */
+    is(split_in(5, true, 512, 4, 8192), 1, 8192); /* 512 of 660 places */
+    is(split_in(5, true, 400, 4, 8192), 6, 1408); /* too few, and twice as many do not fit */
+    is(split_in(5, true, 700, 4, 8192), 4, 2048); /* they do not fit at all */
     is(split_in(1, true, 1, 64, 100), 1, 128);
     is(split_in(1, true, 5000, 64, 8192), 1, 8192);
 }

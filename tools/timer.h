@@ -16,6 +16,7 @@ struct timer_plan {
     int calls;          /* in a run */
     double run_seconds; /* fewer calls where a run would take longer, never less than one */
     double seconds;     /* fewer runs where all would take longer, never less than TIMER_MIN_RUNS */
+    size_t load_bytes;  /* of a buffer that the device fills while the host enqueues a run; 0: it waits for the host */
 };
 
 /* 20 runs of 20 calls; CPU devices get shorter ones. */
@@ -28,6 +29,8 @@ struct timer {
     struct timer_plan plan;
     unsigned next;
     int calls, runs, planned_runs;
+    double host_seconds; /* that the host takes to enqueue a call */
+    int loads;           /* fills before a run */
     double samples[TIMER_MAX_RUNS];
 };
 
