@@ -648,6 +648,16 @@ class Reports(Case):
             rows = list(csv.DictReader(file))
         self.assertEqual([r["variant"] for r in rows], [r["variant"] for r in said["results"]])
 
+    def test_bench_goes_through_lists_of_parameters_and_past_one_that_is_refused(self):
+        lists = "group=64;group=-1;group=128,vector=1;"
+        words = ("bench", "softmax", "--shape", "64,256", "--variant", "online", "--parameters", lists)
+        done = clattn(*words)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("group must be", done.stderr)
+        self.assertRegex(done.stdout, r"(?m)^softmax .* ok  group=64$")
+        self.assertRegex(done.stdout, r"(?m)^softmax .* ok  group=128,vector=1$")
+        self.assertEqual(len(re.findall(r"(?m)^softmax ", done.stdout)), 2)
+
     def test_hidden_allocations_count(self):
         words = ("bench", "softmax", "--shape", "64,256", "--json")
         preload = {"LD_PRELOAD": HIDDEN, "ASAN_OPTIONS": "verify_asan_link_order=0"}

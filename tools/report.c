@@ -97,7 +97,11 @@ static void add_row(struct table *table, const struct result *r, bool with_memor
     if (r->share > 0)
         snprintf(share, sizeof share, "%.0f%%", 100 * r->share);
     char verdict[128];
-    snprintf(verdict, sizeof verdict, "%s  %s", !r->checked ? "unchecked" : r->errors.ok ? "ok" : "FAIL", r->asked);
+    snprintf(verdict, sizeof verdict, "%s%s%s",
+             !r->checked    ? "unchecked"
+             : r->errors.ok ? "ok"
+                            : "FAIL",
+             r->asked[0] ? "  " : "", r->asked);
     format_error(r->errors.max_abs, r->checked, abs);
     format_error(r->errors.max_rel, r->checked, rel);
     format_error(r->errors.p_error, r->checked, p);
