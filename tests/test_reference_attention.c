@@ -208,6 +208,62 @@ static void plain_attention_is_near_the_oracle(void **state) {
     }
 }
 
+/* What a device without a fault makes of a row: sums upward, each step rounded once. */
+static void faultless_row(const struct attention_data *data, float *o, float *lse) {
+    enum { MOST = 4 };
+    const struct reference_attention *p = &data->problem;
+    float s[MOST], top = -INFINITY, sum = 0;
+    assert_true(p->nk <= MOST);
+    for (int64_t j = 0; j < p->nk; j++) {
+        s[j] = 0;
+        for (int64_t c = 0; c < p->head_dim; c++)
+            s[j] = fmaf((float)data->q[c], (float)data->k[j * p->head_dim + c], s[j]);
+        s[j] *= (float)p->scale;
+        top = fmaxf(top, s[j]);
+    }
+    for (int64_t j = 0; j < p->nk; j++)
+        sum += s[j] = expf(s[j] - top);
+    for (int64_t c = 0; c < p->value_dim; c++) {
+        o[c] = 0;
+        for (int64_t j = 0; j < p->nk; j++)
+            o[c] = fmaf(s[j], (float)data->v[j * p->value_dim + c], o[c]);
+        o[c] /= sum;
+    }
+    *lse = top + logf(sum);
+}
+
+/* One row of few keys: three orders of sums would give bounds that 1 or 2 % of these problems exceed. */
+static void a_faultless_row_stays_within_the_bound(void **state) {
+    enum { D = 64, DV = 24, PROBLEMS = 2000 };
+    (void)state;
+    for (uint64_t number = 0; number < PROBLEMS; number++) {
+        const struct attention_case shape = {.name = "one row",
+                                             .batch = 1,
+                                             .heads = 1,
+                                             .kv_heads = 1,
+                                             .nq = 1,
+                                             .nk = 1 + (int64_t)(number % 4),
+                                             .head_dim = D,
+                                             .value_dim = DV};
+        struct attention_data data = attention_data_random(&shape, CLATTN_F32, number);
+        struct reference_error o_error = {0}, lse_error = {0};
+        double want[DV + 1], plain[DV + 1], got[DV + 1];
+        float o[DV], lse;
+        reference_attention_row(&data.problem, data.q, data.k, data.v, 0, want, &want[DV], NULL);
+        plain_attention_row(&data.problem, CLATTN_F32, CLATTN_F32, data.q, data.k, data.v, 0, plain, &plain[DV], NULL);
+        faultless_row(&data, o, &lse);
+        for (int c = 0; c < DV; c++)
+            got[c] = (double)o[c];
+        got[DV] = (double)lse;
+        reference_compare(&o_error, DV, got, want, reference_plain_error(DV, want, plain), CLATTN_F32);
+        reference_compare(&lse_error, 1, got + DV, want + DV, fabs(plain[DV] - want[DV]), CLATTN_F32);
+        if (o_error.bad > 0 || lse_error.bad > 0)
+            fail_msg("problem %d of %d keys: %g and %g beside bounds of %g and %g", (int)number, (int)shape.nk,
+                     o_error.largest, lse_error.largest, o_error.bound, lse_error.bound);
+        attention_data_free(&data);
+    }
+}
+
 /* Listed one by one, for the mask's sake, as by the closed form. */
 static void pairs_are_counted(void **state) {
     (void)state;
@@ -223,13 +279,10 @@ static void pairs_are_counted(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(attention_gives_the_published_values),
-        cmocka_unit_test(windows_give_means),
-        cmocka_unit_test(pages_give_what_contiguous_keys_give),
-        cmocka_unit_test(bad_values_reach_those_who_see_them),
-        cmocka_unit_test(rows_of_no_sequence_are_told),
-        cmocka_unit_test(plain_attention_is_near_the_oracle),
-        cmocka_unit_test(pairs_are_counted),
+        cmocka_unit_test(attention_gives_the_published_values),   cmocka_unit_test(windows_give_means),
+        cmocka_unit_test(pages_give_what_contiguous_keys_give),   cmocka_unit_test(bad_values_reach_those_who_see_them),
+        cmocka_unit_test(rows_of_no_sequence_are_told),           cmocka_unit_test(plain_attention_is_near_the_oracle),
+        cmocka_unit_test(a_faultless_row_stays_within_the_bound), cmocka_unit_test(pairs_are_counted),
     };
     return cmocka_run_group_tests_name("reference of attention", tests, NULL, NULL);
 }
