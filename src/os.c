@@ -27,6 +27,30 @@ void os_unlock(os_mutex *mutex) {
     pthread_mutex_unlock(mutex);
 }
 
+void os_condition_init(os_condition *condition) {
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+void os_condition_destroy(os_condition *condition) {
+    pthread_cond_destroy(condition);
+}
+
+void os_wake_all(os_condition *condition) {
+    pthread_cond_broadcast(condition);
+}
+
+bool os_wait(os_condition *condition, os_mutex *mutex, uint64_t deadline_ns) {
+    if (deadline_ns == 0)
+        return pthread_cond_wait(condition, mutex) == 0;
+    const struct timespec until = {.tv_sec = (time_t)(deadline_ns / UINT64_C(1000000000)),
+                                   .tv_nsec = (long)(deadline_ns % UINT64_C(1000000000))};
+    return pthread_cond_timedwait(condition, mutex, &until) == 0;
+}
+
 const char *os_environment(const char *name) {
     return getenv(name);
 }

@@ -14,6 +14,13 @@ void os_mutex_destroy(os_mutex *mutex);
 void os_lock(os_mutex *mutex);
 void os_unlock(os_mutex *mutex);
 
+typedef pthread_cond_t os_condition;
+void os_condition_init(os_condition *condition);
+void os_condition_destroy(os_condition *condition);
+void os_wake_all(os_condition *condition);
+/* Waits under the lock until woken, for no reason at times; false where os_time_ns() has passed the deadline. 0: none. */
+bool os_wait(os_condition *condition, os_mutex *mutex, uint64_t deadline_ns);
+
 const char *os_environment(const char *name); /* NULL where unset or empty-valued is returned as "" */
 
 /* The whole file, NUL-terminated, in malloc'd memory; NULL on any failure or where it is larger than limit. */

@@ -32,6 +32,8 @@ const char *clattn_status_name(clattn_status status) {
         return "CLATTN_OPENCL_ERROR";
     case CLATTN_INTERNAL_ERROR:
         return "CLATTN_INTERNAL_ERROR";
+    case CLATTN_PEER_FAILED:
+        return "CLATTN_PEER_FAILED";
     }
     return "unknown clattn status";
 }

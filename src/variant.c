@@ -285,6 +285,8 @@ const char *variant_op_name(clattn_op_kind op) {
         return "sgd";
     case CLATTN_OP_ATTENTION_CASCADE:
         return "attention_cascade";
+    case CLATTN_OP_RING_ATTENTION:
+        return "ring_attention";
     }
     return "unknown";
 }

@@ -12,7 +12,7 @@
 static void every_status_has_its_name(void **state) {
     (void)state;
     assert_string_equal(clattn_status_name(CLATTN_SUCCESS), "CLATTN_SUCCESS");
-    for (int i = 0; i <= CLATTN_INTERNAL_ERROR; i++) {
+    for (int i = 0; i <= CLATTN_PEER_FAILED; i++) {
         assert_memory_equal(clattn_status_name((clattn_status)i), "CLATTN_", 7);
         for (int j = 0; j < i; j++)
             assert_string_not_equal(clattn_status_name((clattn_status)i), clattn_status_name((clattn_status)j));

@@ -45,7 +45,8 @@ typedef enum clattn_status {
     CLATTN_BUILD_FAILED = 6, /* the OpenCL compiler refused a program; the text carries its log */
     CLATTN_DEVICE_LOST = 7,  /* the device or its driver is gone, or an earlier command crashed it */
     CLATTN_OPENCL_ERROR = 8, /* any other OpenCL error; the text carries its code */
-    CLATTN_INTERNAL_ERROR = 9
+    CLATTN_INTERNAL_ERROR = 9,
+    CLATTN_PEER_FAILED = 10 /* clattn/ring.h: another rank's call failed, or the transport between ranks */
 } clattn_status;
 
 /* "CLATTN_SUCCESS" and so on; never NULL. */
@@ -182,7 +183,8 @@ typedef enum clattn_op_kind {
     CLATTN_OP_LOSS_SCALE = 18,
     CLATTN_OP_ADAMW = 19,
     CLATTN_OP_SGD = 20,
-    CLATTN_OP_ATTENTION_CASCADE = 21 /* clattn/kv_cache.h */
+    CLATTN_OP_ATTENTION_CASCADE = 21, /* clattn/kv_cache.h */
+    CLATTN_OP_RING_ATTENTION = 22     /* clattn/ring.h, with sizes and calls of its own */
 } clattn_op_kind;
 
 /* The common head of all operation structs; set by their initialisers. */

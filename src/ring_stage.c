@@ -1,0 +1,149 @@
+/* Staging of keys and values between ranks. */
+#include "ring_stage.h"
+#include "operation.h"
+#include "status.h"
+
+#include <string.h>
+
+size_t ring_area(int64_t elements, clattn_dtype dtype) {
+    const size_t bytes = (size_t)elements * clattn_dtype_size(dtype);
+    return (bytes + RING_ALIGN - 1) / RING_ALIGN * RING_ALIGN;
+}
+
+/* ---- sizes ------------------------------------------------------------------------------------------------------- */
+
+static int64_t key_rows(const struct ring_blocks *blocks, int32_t owner) {
+    return blocks->batch * blocks->heads * clattn_ring_shard_rows(&blocks->shards[owner]);
+}
+
+static size_t keys_bytes(const struct ring_blocks *blocks, int32_t owner) {
+    return ring_area(key_rows(blocks, owner) * blocks->head_dim, blocks->dtype);
+}
+
+size_t ring_block_bytes(const struct ring_blocks *blocks, int32_t owner) {
+    const int64_t values = key_rows(blocks, owner) * blocks->value_dim;
+    return keys_bytes(blocks, owner) + (size_t)values * clattn_dtype_size(blocks->dtype);
+}
+
+size_t ring_slot_bytes(const struct ring_blocks *blocks) {
+    size_t most = 0;
+    for (int32_t i = 0; i < blocks->ranks && blocks->ranks > 1; i++) {
+        const size_t bytes = ring_block_bytes(blocks, i);
+        most = bytes > most ? bytes : most;
+    }
+    return (most + RING_ALIGN - 1) / RING_ALIGN * RING_ALIGN;
+}
+
+/* ---- places ------------------------------------------------------------------------------------------------------ */
+
+static size_t device_offset(const struct ring_stage *stage, int32_t step) {
+    return stage->launch->workspace.offset + (size_t)(step % RING_SLOTS) * ring_slot_bytes(&stage->blocks);
+}
+
+void *ring_stage_host(const struct ring_stage *stage, int32_t step) {
+    return (char *)stage->launch->host + (size_t)(step % RING_SLOTS) * ring_slot_bytes(&stage->blocks);
+}
+
+static void place(const struct ring_stage *stage, int32_t step, clattn_tensor *k, clattn_tensor *v) {
+    const struct ring_blocks *blocks = &stage->blocks;
+    const int32_t owner = ring_owner(stage->launch->transport, step);
+    const int64_t rows = clattn_ring_shard_rows(&blocks->shards[owner]);
+    const int64_t k_dims[4] = {blocks->batch, blocks->heads, rows, blocks->head_dim};
+    const int64_t v_dims[4] = {blocks->batch, blocks->heads, rows, blocks->value_dim};
+    const size_t at = device_offset(stage, step), element = clattn_dtype_size(blocks->dtype);
+    *k = clattn_tensor_dense(stage->launch->workspace.buffer, blocks->dtype, 4, k_dims);
+    *v = clattn_tensor_dense(stage->launch->workspace.buffer, blocks->dtype, 4, v_dims);
+    k->offset = (int64_t)(at / element);
+    v->offset = (int64_t)((at + keys_bytes(blocks, owner)) / element);
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+void ring_stage_begin(struct ring_stage *stage, clattn_context *context, const clattn_ring_launch *launch,
+                      const struct ring_blocks *blocks) {
+    memset(stage, 0, sizeof *stage);
+    stage->context = context;
+    stage->launch = launch;
+    stage->blocks = *blocks;
+}
+
+static void replace(cl_event *event, cl_event by) {
+    if (*event != NULL)
+        clReleaseEvent(*event);
+    *event = by;
+}
+
+void ring_stage_end(struct ring_stage *stage) {
+    for (int i = 0; i < RING_SLOTS; i++) {
+        replace(&stage->copied[i], NULL);
+        replace(&stage->used[i], NULL);
+    }
+}
+
+/* ---- the way ----------------------------------------------------------------------------------------------------- */
+
+/* Copies a tensor of any strides into a dense one, after the events. */
+static clattn_status copy(const struct ring_stage *stage, const clattn_tensor *from, const clattn_tensor *to,
+                          cl_uint count, const cl_event *events, cl_event *event) {
+    clattn_launch launch;
+    clattn_cast_op op;
+    clattn_launch_init(&launch, stage->launch->copy_queue);
+    launch.num_events_in_wait_list = count;
+    launch.event_wait_list = events;
+    launch.event = event;
+    clattn_cast_init(&op);
+    op.x = *from;
+    op.y = *to;
+    return operation_run(stage->context, &op.head, CLATTN_OP_CAST, &launch);
+}
+
+clattn_status ring_stage_pack(struct ring_stage *stage, const clattn_tensor *k, const clattn_tensor *v) {
+    const clattn_ring_launch *launch = stage->launch;
+    const size_t bytes = ring_block_bytes(&stage->blocks, launch->transport->rank);
+    clattn_tensor k_to, v_to;
+    cl_event copied[2] = {NULL, NULL};
+    if (bytes == 0)
+        return CLATTN_SUCCESS;
+    place(stage, 0, &k_to, &v_to);
+    clattn_status status = copy(stage, k, &k_to, launch->num_events_in_wait_list, launch->event_wait_list, &copied[0]);
+    if (status == CLATTN_SUCCESS)
+        status = copy(stage, v, &v_to, 1, &copied[0], &copied[1]);
+    if (status == CLATTN_SUCCESS)
+        status = status_from_cl(clEnqueueReadBuffer(launch->copy_queue, launch->workspace.buffer, CL_FALSE,
+                                                    device_offset(stage, 0), bytes, ring_stage_host(stage, 0), 1,
+                                                    &copied[1], &stage->copied[0]),
+                                "clEnqueueReadBuffer");
+    replace(&copied[0], NULL);
+    replace(&copied[1], NULL);
+    FORWARD(status);
+    FORWARD_CL(clFlush(launch->copy_queue), "clFlush");
+    return CLATTN_SUCCESS;
+}
+
+clattn_status ring_stage_settle(struct ring_stage *stage, int32_t step) {
+    const cl_event event = stage->copied[step % RING_SLOTS];
+    if (event != NULL)
+        FORWARD_CL(clWaitForEvents(1, &event), "clWaitForEvents of a transfer to or from the device");
+    return CLATTN_SUCCESS;
+}
+
+clattn_status ring_stage_upload(struct ring_stage *stage, int32_t step, clattn_tensor *k, clattn_tensor *v) {
+    const clattn_ring_launch *launch = stage->launch;
+    const cl_event used = stage->used[step % RING_SLOTS];
+    cl_event copied = NULL;
+    place(stage, step, k, v);
+    FORWARD_CL(clEnqueueWriteBuffer(launch->copy_queue, launch->workspace.buffer, CL_FALSE, device_offset(stage, step),
+                                    ring_block_bytes(&stage->blocks, ring_owner(launch->transport, step)),
+                                    ring_stage_host(stage, step), used != NULL ? 1 : 0, used != NULL ? &used : NULL,
+                                    &copied),
+               "clEnqueueWriteBuffer");
+    replace(&stage->copied[step % RING_SLOTS], copied);
+    FORWARD_CL(clFlush(launch->copy_queue), "clFlush");
+    return CLATTN_SUCCESS;
+}
+
+clattn_status ring_stage_used(struct ring_stage *stage, int32_t step, cl_event event) {
+    FORWARD_CL(clRetainEvent(event), "clRetainEvent");
+    replace(&stage->used[step % RING_SLOTS], event);
+    return CLATTN_SUCCESS;
+}

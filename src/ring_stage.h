@@ -1,0 +1,49 @@
+/* Keys and values of all ranks on their way through one: from the device or the rank before into host memory, on to the
+ * next rank, and up to the device. There are two slots on the device and two on the host; the block of step s uses
+ * number s % 2 of both. A block is keys [B,Hkv,N,D], dense, and values [B,Hkv,N,Dv] from the next multiple of 256 bytes
+ * on. */
+#ifndef CLATTN_RING_STAGE_H
+#define CLATTN_RING_STAGE_H
+
+#include "ring.h"
+
+#define RING_ALIGN 256 /* bytes */
+enum { RING_SLOTS = 2 };
+
+size_t ring_area(int64_t elements, clattn_dtype dtype); /* bytes, rounded up to RING_ALIGN */
+
+struct ring_blocks {
+    int64_t batch, heads, head_dim, value_dim;
+    clattn_dtype dtype;
+    const clattn_ring_shard *shards;
+    int32_t ranks;
+};
+
+size_t ring_block_bytes(const struct ring_blocks *blocks, int32_t owner); /* as it is sent */
+size_t ring_slot_bytes(const struct ring_blocks *blocks);                 /* that any block fits into; 0 for one rank */
+
+/* A rank's staging memory and what uses it. */
+struct ring_stage {
+    clattn_context *context;
+    const clattn_ring_launch *launch;
+    struct ring_blocks blocks;
+    cl_event copied[RING_SLOTS]; /* the last command that reads or writes the host's slot */
+    cl_event used[RING_SLOTS];   /* the last that computes with the device's */
+};
+
+void ring_stage_begin(struct ring_stage *stage, clattn_context *context, const clattn_ring_launch *launch,
+                      const struct ring_blocks *blocks);
+void ring_stage_end(struct ring_stage *stage);
+
+/* Enqueues the way of this rank's own keys and values into the host's first slot, after the caller's events. */
+clattn_status ring_stage_pack(struct ring_stage *stage, const clattn_tensor *k, const clattn_tensor *v);
+/* Waits until the host's slot of a step is no longer used by the device. */
+clattn_status ring_stage_settle(struct ring_stage *stage, int32_t step);
+/* Enqueues the block's way to the device; where it lies there. */
+clattn_status ring_stage_upload(struct ring_stage *stage, int32_t step, clattn_tensor *k, clattn_tensor *v);
+/* The last command that computes with the block. */
+clattn_status ring_stage_used(struct ring_stage *stage, int32_t step, cl_event event);
+
+void *ring_stage_host(const struct ring_stage *stage, int32_t step);
+
+#endif

@@ -1,0 +1,257 @@
+/* Ranks as threads. Only the calls themselves are made by these: all checks are the test's own thread's. */
+#include "ring_harness.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_DEVICES = 16, HOST_ALIGN = 64 };
+
+struct ring_rank ring_ranks[RING_MOST_RANKS];
+
+/* ---- devices ---- */
+
+int ring_open(void **state) {
+    cl_device_id ids[MOST_DEVICES];
+    cl_uint count = 0, own = 0;
+    (void)state;
+    CHECK_CL(clGetDeviceIDs(device.platform, CL_DEVICE_TYPE_ALL, MOST_DEVICES, ids, &count));
+    count = count < MOST_DEVICES ? count : MOST_DEVICES;
+    while (own < count && ids[own] != device.id)
+        own++;
+    for (cl_uint i = 0; i < RING_MOST_RANKS; i++) {
+        struct ring_rank *rank = &ring_ranks[i];
+        cl_int code = CL_SUCCESS;
+        memset(rank, 0, sizeof *rank);
+        support_open(&rank->device, count > 0 ? ids[(own + i) % count] : device.id);
+        rank->copy_queue = clCreateCommandQueue(rank->device.context, rank->device.id, 0, &code);
+        support_expect_cl(code, "clCreateCommandQueue");
+    }
+    return 0;
+}
+
+int ring_close(void **state) {
+    (void)state;
+    for (int i = 0; i < RING_MOST_RANKS; i++) {
+        clReleaseCommandQueue(ring_ranks[i].copy_queue);
+        support_close(&ring_ranks[i].device);
+    }
+    return 0;
+}
+
+/* What support.h does is done on the rank's device. */
+static struct test_device use(const struct test_device *other) {
+    const struct test_device before = device;
+    device = *other;
+    return before;
+}
+
+/* ---- shards ---- */
+
+struct ring_problem ring_problem_of(const struct attention_case *shape, clattn_dtype dtype, clattn_ring_split split,
+                                    int32_t ranks) {
+    struct ring_problem problem = {.whole = attention_data_random(shape, dtype, 11), .ranks = ranks};
+    for (int32_t i = 0; i < ranks; i++) {
+        CHECK(clattn_ring_shard_of(split, shape->nq, i, ranks, &problem.q_shards[i]));
+        CHECK(clattn_ring_shard_of(split, shape->nk, i, ranks, &problem.k_shards[i]));
+    }
+    return problem;
+}
+
+void ring_problem_free(struct ring_problem *problem) {
+    attention_data_free(&problem->whole);
+}
+
+/* Copies the shard's rows of each [rows, columns] of an array, or back into it. */
+static void move_rows(const clattn_ring_shard *shard, int64_t slabs, int64_t rows, int64_t columns, double *whole,
+                      double *part, bool back) {
+    for (int64_t slab = 0; slab < slabs; slab++)
+        for (int i = 0; i < 2; i++) {
+            const clattn_ring_piece *piece = &shard->pieces[i];
+            const size_t count = (size_t)(piece->rows * columns);
+            double *in = whole + (slab * rows + piece->first) * columns;
+            memcpy(back ? in : part, back ? part : in, count * sizeof *part);
+            part += count;
+        }
+}
+
+static struct test_tensor upload_rows(const clattn_ring_shard *shard, clattn_dtype dtype, const clattn_tensor *shape,
+                                      double *whole) {
+    const int64_t rows = clattn_ring_shard_rows(shard), slabs = shape->dims[0] * shape->dims[1];
+    const int64_t dims[4] = {shape->dims[0], shape->dims[1], rows, shape->dims[3]};
+    double *part = test_array(slabs * rows * shape->dims[3]);
+    move_rows(shard, slabs, shape->dims[2], shape->dims[3], whole, part, false);
+    const struct test_tensor tensor = test_input(dtype, 4, dims, part, NULL, (double)NAN);
+    free(part);
+    return tensor;
+}
+
+/* ---- calls ---- */
+
+static void upload_rank(const struct ring_problem *problem, int32_t i) {
+    struct ring_rank *rank = &ring_ranks[i];
+    struct attention_data whole = problem->whole;
+    const clattn_attention_op *settings = &whole.settings;
+    clattn_attention_op *op = &rank->op.attention;
+    clattn_ring_attention_init(&rank->op);
+    *op = *settings;
+    rank->q = upload_rows(&problem->q_shards[i], whole.dtype, &settings->q, whole.q);
+    rank->k = upload_rows(&problem->k_shards[i], whole.dtype, &settings->k, whole.k);
+    rank->v = upload_rows(&problem->k_shards[i], whole.dtype, &settings->v, whole.v);
+    const int64_t *q = rank->q.view.dims, o_dims[4] = {q[0], q[1], q[2], settings->v.dims[3]};
+    rank->o = test_output(whole.out_dtype, 4, o_dims, NULL);
+    rank->lse = test_output(CLATTN_F32, 3, o_dims, NULL);
+    if (whole.alibi) {
+        rank->alibi = test_input(CLATTN_F32, 1, settings->alibi.dims, whole.alibi, NULL, (double)NAN);
+        op->alibi = rank->alibi.view;
+    }
+    if (whole.sinks) {
+        rank->sinks = test_input(CLATTN_F32, 1, settings->sinks.dims, whole.sinks, NULL, (double)NAN);
+        op->sinks = rank->sinks.view;
+    }
+    op->q = rank->q.view;
+    op->k = rank->k.view;
+    op->v = rank->v.view;
+    op->o = rank->o.view;
+    op->lse = rank->lse.view;
+    rank->op.q_shard = problem->q_shards[i];
+    rank->op.k_shards = problem->k_shards;
+    rank->made = &rank->op.head;
+}
+
+/* Exactly what the rank asks for, full of NaN. */
+static void give_memory(struct ring_rank *rank) {
+    cl_int code = CL_SUCCESS;
+    CHECK(clattn_ring_staging(rank->device.clattn, rank->made, &rank->launch, &rank->device_bytes, &rank->host_bytes));
+    if (rank->device_bytes > 0) {
+        unsigned char *nan = malloc(rank->device_bytes);
+        memset(nan, 0xff, rank->device_bytes);
+        rank->workspace = clCreateBuffer(rank->device.context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR,
+                                         rank->device_bytes, nan, &code);
+        free(nan);
+        support_expect_cl(code, "clCreateBuffer");
+    }
+    rank->launch.workspace = (clattn_workspace){.buffer = rank->workspace, .size = rank->device_bytes};
+    assert_int_equal(posix_memalign(&rank->host, HOST_ALIGN, rank->host_bytes + 1), 0);
+    memset(rank->host, 0xff, rank->host_bytes);
+    rank->launch.host = rank->host;
+    rank->launch.host_size = rank->host_bytes;
+}
+
+clattn_ring_group *ring_upload(const struct ring_problem *problem, uint32_t timeout_ms) {
+    clattn_ring_group *group = NULL;
+    CHECK(clattn_ring_group_create(problem->ranks, timeout_ms, &group));
+    for (int32_t i = 0; i < problem->ranks; i++) {
+        struct ring_rank *rank = &ring_ranks[i];
+        const struct test_device before = use(&rank->device);
+        upload_rank(problem, i);
+        CHECK(clattn_ring_group_transport(group, i, &rank->transport));
+        clattn_ring_launch_init(&rank->launch, rank->device.queue, rank->copy_queue, &rank->transport);
+        rank->launch.event = &rank->event;
+        rank->launch.waited = &rank->waited;
+        give_memory(rank);
+        use(&before);
+    }
+    return group;
+}
+
+static void *call(void *argument) {
+    struct ring_rank *rank = argument;
+    rank->status =
+        rank->made == NULL
+            ? CLATTN_INTERNAL_ERROR
+            : clattn_ring_attention(rank->device.clattn, (const clattn_ring_attention_op *)rank->made, &rank->launch);
+    snprintf(rank->text, sizeof rank->text, "%s", rank->status == CLATTN_SUCCESS ? "" : clattn_last_error());
+    return NULL;
+}
+
+void ring_run(int32_t ranks) {
+    pthread_t threads[RING_MOST_RANKS];
+    for (int32_t i = 0; i < ranks; i++) {
+        ring_ranks[i].event = NULL;
+        assert_int_equal(pthread_create(&threads[i], NULL, call, &ring_ranks[i]), 0);
+    }
+    for (int32_t i = 0; i < ranks; i++)
+        pthread_join(threads[i], NULL);
+    for (int32_t i = 0; i < ranks; i++) {
+        cl_event *event = &ring_ranks[i].event;
+        assert_true((*event != NULL) == (ring_ranks[i].status == CLATTN_SUCCESS));
+        if (*event == NULL)
+            continue;
+        CHECK_CL(clWaitForEvents(1, event));
+        clReleaseEvent(*event);
+    }
+}
+
+void ring_release(int32_t ranks, clattn_ring_group **group) {
+    for (int32_t i = 0; i < ranks; i++) {
+        struct ring_rank *rank = &ring_ranks[i];
+        struct test_tensor *const tensors[] = {&rank->q,   &rank->k,     &rank->v,    &rank->o,
+                                               &rank->lse, &rank->alibi, &rank->sinks};
+        for (size_t t = 0; t < sizeof tensors / sizeof *tensors; t++) {
+            if (tensors[t]->buffer)
+                test_release(tensors[t]);
+            memset(tensors[t], 0, sizeof *tensors[t]);
+        }
+        if (rank->workspace)
+            clReleaseMemObject(rank->workspace);
+        rank->workspace = NULL;
+        free(rank->host);
+        rank->host = NULL;
+    }
+    clattn_ring_group_release(group);
+}
+
+struct attention_result ring_result(const struct ring_problem *problem) {
+    const struct attention_data *whole = &problem->whole;
+    const int64_t *q = whole->settings.q.dims, columns = whole->settings.v.dims[3], slabs = q[0] * q[1];
+    struct attention_result result = {.o = test_array(slabs * q[2] * columns), .lse = test_array(slabs * q[2])};
+    for (int32_t i = 0; i < problem->ranks; i++) {
+        const clattn_ring_shard *shard = &problem->q_shards[i];
+        const int64_t rows = clattn_ring_shard_rows(shard);
+        double *o = test_array(slabs * rows * columns), *lse = test_array(slabs * rows);
+        const struct test_device before = use(&ring_ranks[i].device);
+        test_read(&ring_ranks[i].o, o);
+        test_read(&ring_ranks[i].lse, lse);
+        test_untouched(&ring_ranks[i].k, "k");
+        use(&before);
+        move_rows(shard, slabs, q[2], columns, result.o, o, true);
+        move_rows(shard, slabs, q[2], 1, result.lse, lse, true);
+        free(o);
+        free(lse);
+    }
+    return result;
+}
+
+/* What no row looks at holds NaN on the devices, while the oracle sees the values. */
+static clattn_ring_group *upload_poisoned(const struct ring_problem *problem) {
+    struct ring_problem poisoned = *problem;
+    const clattn_tensor *k = &problem->whole.settings.k, *v = &problem->whole.settings.v;
+    poisoned.whole.k = test_array(reference_count(k));
+    poisoned.whole.v = test_array(reference_count(v));
+    memcpy(poisoned.whole.k, problem->whole.k, (size_t)reference_count(k) * sizeof(double));
+    memcpy(poisoned.whole.v, problem->whole.v, (size_t)reference_count(v) * sizeof(double));
+    attention_data_poison(&poisoned.whole, (double)NAN);
+    clattn_ring_group *group = ring_upload(&poisoned, 60000);
+    for (int32_t i = 0; i < problem->ranks; i++)
+        ring_ranks[i].op.k_shards = problem->k_shards;
+    free(poisoned.whole.k);
+    free(poisoned.whole.v);
+    return group;
+}
+
+void ring_check(const struct ring_problem *problem) {
+    clattn_ring_group *group = upload_poisoned(problem);
+    char name[32];
+    snprintf(name, sizeof name, "%d ranks", (int)problem->ranks);
+    ring_run(problem->ranks);
+    for (int32_t i = 0; i < problem->ranks; i++)
+        if (ring_ranks[i].status != CLATTN_SUCCESS)
+            fail_msg("rank %d: %s: %s", (int)i, clattn_status_name(ring_ranks[i].status), ring_ranks[i].text);
+    struct attention_result result = ring_result(problem);
+    attention_compare(&problem->whole, &result, name, 64);
+    attention_result_free(&result);
+    ring_release(problem->ranks, &group);
+}

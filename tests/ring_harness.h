@@ -1,0 +1,57 @@
+/* Attention over ranks that are threads of the test, each with an OpenCL context of its own: shards of a problem go to
+ * the ranks, and their results are put together again. */
+#ifndef CLATTN_RING_HARNESS_H
+#define CLATTN_RING_HARNESS_H
+
+#include "attention_harness.h"
+
+#include <clattn/ring.h>
+
+enum { RING_MOST_RANKS = 4 };
+
+/* A whole problem and how it is spread. */
+struct ring_problem {
+    struct attention_data whole;
+    int32_t ranks;
+    clattn_ring_shard q_shards[RING_MOST_RANKS], k_shards[RING_MOST_RANKS];
+};
+
+/* A rank's side of a call, on a device of its own. */
+struct ring_rank {
+    struct test_device device;
+    cl_command_queue copy_queue;
+    struct test_tensor q, k, v, o, lse, alibi, sinks;
+    cl_mem workspace;
+    void *host;
+    cl_event event;
+    clattn_ring_transport transport;
+    clattn_ring_launch launch;
+    clattn_ring_attention_op op;
+    const clattn_op *made; /* the operation that is called; NULL: none */
+    size_t device_bytes, host_bytes;
+    double waited;
+    clattn_status status;
+    char text[512];
+};
+extern struct ring_rank ring_ranks[RING_MOST_RANKS];
+
+/* Opens and closes the ranks' devices: those of the current one's platform in turn. Setup and teardown of a test. */
+int ring_open(void **state);
+int ring_close(void **state);
+
+/* Random Q, K and V; both spread alike. */
+struct ring_problem ring_problem_of(const struct attention_case *shape, clattn_dtype dtype, clattn_ring_split split,
+                                    int32_t ranks);
+void ring_problem_free(struct ring_problem *problem);
+
+/* Gives every rank its tensors, its side of a new group, and the memory that it asks for. */
+clattn_ring_group *ring_upload(const struct ring_problem *problem, uint32_t timeout_ms);
+/* All ranks' calls at once; waits for them and their events. */
+void ring_run(int32_t ranks);
+void ring_release(int32_t ranks, clattn_ring_group **group);
+/* The results of all ranks, put together. */
+struct attention_result ring_result(const struct ring_problem *problem);
+/* Uploads, runs, and holds the result against the oracle. */
+void ring_check(const struct ring_problem *problem);
+
+#endif
