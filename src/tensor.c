@@ -67,6 +67,39 @@ clattn_tensor clattn_tensor_dense(cl_mem buffer, clattn_dtype dtype, int32_t ran
     return tensor;
 }
 
+/* Its index from 0 on; -1 where the tensor has no such dim. */
+static int dim_of(const clattn_tensor *tensor, int32_t dim) {
+    const int32_t rank = tensor->rank < CLATTN_MAX_RANK ? tensor->rank : CLATTN_MAX_RANK;
+    return dim < -rank || dim >= rank ? -1 : dim < 0 ? dim + rank : dim;
+}
+
+clattn_tensor clattn_tensor_slice(clattn_tensor tensor, int32_t dim, int64_t first, int64_t count) {
+    const int at = dim_of(&tensor, dim);
+    int64_t step;
+    if (at < 0 || first < 0 || count < 0 || first > tensor.dims[at] || count > tensor.dims[at] - first ||
+        __builtin_mul_overflow(first, tensor.strides[at], &step) ||
+        __builtin_add_overflow(tensor.offset, step, &tensor.offset)) {
+        tensor.rank = 0;
+        return tensor;
+    }
+    tensor.dims[at] = count;
+    return tensor;
+}
+
+clattn_tensor clattn_tensor_transpose(clattn_tensor tensor, int32_t dim, int32_t other) {
+    const int a = dim_of(&tensor, dim), b = dim_of(&tensor, other);
+    if (a < 0 || b < 0) {
+        tensor.rank = 0;
+        return tensor;
+    }
+    const int64_t size = tensor.dims[a], stride = tensor.strides[a];
+    tensor.dims[a] = tensor.dims[b];
+    tensor.strides[a] = tensor.strides[b];
+    tensor.dims[b] = size;
+    tensor.strides[b] = stride;
+    return tensor;
+}
+
 bool tensor_is_present(const clattn_tensor *tensor) {
     return tensor->memory.kind != CLATTN_MEMORY_NONE;
 }

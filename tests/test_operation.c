@@ -386,6 +386,18 @@ static void launches_are_counted_and_named_in_the_log(void **state) {
     assert_int_equal(fake_calls("clFinish"), 0);
 }
 
+/* Also where it is an optional one, which must not be taken for absent. */
+static void views_without_a_rank_are_refused(void **state) {
+    clattn_norm_op op;
+    (void)state;
+    clattn_norm_init(&op);
+    op.x = op.y = attention_of(1).q;
+    op.residual = clattn_tensor_slice(op.x, 0, 0, 2);
+    assert_says(clattn_supported(context, &op.head, NULL), CLATTN_INVALID_ARGUMENT, "residual: rank 0");
+    op.residual = clattn_tensor_transpose(op.x, 0, 4);
+    assert_says(clattn_supported(context, &op.head, NULL), CLATTN_INVALID_ARGUMENT, "residual: rank 0");
+}
+
 /* clattn_enqueue() is the call that the kind names: its checks, its launches. */
 static void calls_by_kind(void **state) {
     clattn_attention_op attention = attention_of(1);
@@ -507,6 +519,7 @@ int main(void) {
         TEST(rows_of_a_user_fail_no_call),
         TEST(empty_calls_give_only_an_event),
         TEST(launches_are_counted_and_named_in_the_log),
+        TEST(views_without_a_rank_are_refused),
         TEST(calls_by_kind),
         TEST(missing_workspaces_are_refused_before_self_tests),
         TEST(a_choice_awaits_the_self_tests_of_its_steps),

@@ -48,6 +48,58 @@ static void dense_is_row_major(void **state) {
     assert_memory_equal(tensor.strides, strides, sizeof strides);
 }
 
+static void assert_view(clattn_tensor view, int64_t offset, const int64_t *dims, const int64_t *strides) {
+    assert_int_equal(view.memory.kind, CLATTN_MEMORY_BUFFER);
+    assert_int_equal(view.dtype, CLATTN_F16);
+    assert_int_equal(view.offset, offset);
+    assert_int_equal(view.rank, 4);
+    assert_memory_equal(view.dims, dims, 4 * sizeof *dims);
+    assert_memory_equal(view.strides, strides, 4 * sizeof *strides);
+}
+
+/* Packed rows [1,N,3 H,D] with H = 4, N = 5, D = 8. */
+static clattn_tensor packed(void) {
+    clattn_tensor rows = clattn_tensor_dense((cl_mem)(uintptr_t)64, CLATTN_F16, 4, (const int64_t[]){1, 5, 12, 8});
+    rows.offset = 1000;
+    return rows;
+}
+
+static void slices_and_transposes_are_views(void **state) {
+    (void)state;
+    const clattn_tensor keys = clattn_tensor_slice(packed(), 2, 4, 4);
+    assert_view(keys, 1032, (const int64_t[]){1, 5, 4, 8}, (const int64_t[]){480, 96, 8, 1});
+    assert_view(clattn_tensor_transpose(keys, 1, 2), 1032, (const int64_t[]){1, 4, 5, 8},
+                (const int64_t[]){480, 8, 96, 1});
+    assert_view(clattn_tensor_transpose(keys, -2, -3), 1032, (const int64_t[]){1, 4, 5, 8},
+                (const int64_t[]){480, 8, 96, 1});
+    assert_view(clattn_tensor_slice(packed(), -2, 12, 0), 1096, (const int64_t[]){1, 5, 0, 8},
+                (const int64_t[]){480, 96, 8, 1});
+    assert_view(clattn_tensor_transpose(keys, 3, 3), 1032, keys.dims, keys.strides);
+}
+
+static void views_that_the_tensor_lacks_have_no_rank(void **state) {
+    const int64_t most = INT64_MAX;
+    clattn_tensor far = packed();
+    (void)state;
+    assert_int_equal(clattn_tensor_slice(packed(), 4, 0, 1).rank, 0);
+    assert_int_equal(clattn_tensor_slice(packed(), -5, 0, 1).rank, 0);
+    assert_int_equal(clattn_tensor_slice(packed(), 2, -1, 1).rank, 0);
+    assert_int_equal(clattn_tensor_slice(packed(), 2, 0, -1).rank, 0);
+    assert_int_equal(clattn_tensor_slice(packed(), 2, 0, 13).rank, 0);
+    assert_int_equal(clattn_tensor_slice(packed(), 2, 9, 4).rank, 0);
+    assert_int_equal(clattn_tensor_slice(packed(), 2, most, most).rank, 0);
+    far.dims[0] = far.strides[0] = most;
+    assert_int_equal(clattn_tensor_slice(far, 0, 2, 1).rank, 0);
+    assert_int_equal(clattn_tensor_slice(far, 0, 1, 1).rank, 0);
+    assert_int_equal(clattn_tensor_transpose(packed(), 1, 4).rank, 0);
+    assert_int_equal(clattn_tensor_transpose(packed(), -5, 1).rank, 0);
+    far.rank = 77;
+    assert_int_equal(clattn_tensor_transpose(far, 1, 70).rank, 0);
+    far.rank = 0;
+    assert_int_equal(clattn_tensor_slice(far, 0, 0, 0).rank, 0);
+    assert_int_equal(clattn_tensor_slice(far, -1, 0, 0).rank, 0);
+}
+
 static void rank_is_clamped(void **state) {
     (void)state;
     const int64_t dims[] = {2, 3, 5, 7, 11};
@@ -68,8 +120,12 @@ static void absurd_dims_do_not_trap(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dtypes_have_sizes),       cmocka_unit_test(dtypes_have_names),
-        cmocka_unit_test(dense_is_row_major),      cmocka_unit_test(rank_is_clamped),
+        cmocka_unit_test(dtypes_have_sizes),
+        cmocka_unit_test(dtypes_have_names),
+        cmocka_unit_test(dense_is_row_major),
+        cmocka_unit_test(slices_and_transposes_are_views),
+        cmocka_unit_test(views_that_the_tensor_lacks_have_no_rank),
+        cmocka_unit_test(rank_is_clamped),
         cmocka_unit_test(absurd_dims_do_not_trap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

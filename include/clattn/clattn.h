@@ -141,6 +141,13 @@ typedef struct clattn_tensor {
 /* A dense row-major view at offset 0 of a buffer; rank is clamped to 1..CLATTN_MAX_RANK. */
 CLATTN_API clattn_tensor clattn_tensor_dense(cl_mem buffer, clattn_dtype dtype, int32_t rank, const int64_t *dims);
 
+/* Other views of the same memory: indices first .. first + count - 1 of a dim; two dims exchanged. Negative dims count
+ * from the end. So q out of packed rows qkv [1,N,3 H,D], as attention takes it, [1,H,N,D], is
+ * clattn_tensor_transpose(clattn_tensor_slice(qkv, 2, 0, H), 1, 2). Where the tensor does not have these dims or indices
+ * the view has rank 0, and every call refuses it. */
+CLATTN_API clattn_tensor clattn_tensor_slice(clattn_tensor tensor, int32_t dim, int64_t first, int64_t count);
+CLATTN_API clattn_tensor clattn_tensor_transpose(clattn_tensor tensor, int32_t dim, int32_t other);
+
 /* Bytes of one element; 0 for CLATTN_I4, which has half a byte, and for an unknown dtype. */
 CLATTN_API size_t clattn_dtype_size(clattn_dtype dtype);
 

@@ -129,25 +129,23 @@ static void normalise(const struct encoder *encoder, int64_t tokens, int64_t wei
     client_call(encoder->client, &op.head);
 }
 
-/* Part 0, 1 or 2 (q, k, v) of the packed rows [tokens, parts, heads, head dim], or all of unpacked ones, as attention
- * wants it: [1, heads, tokens, head dim]. */
-static clattn_tensor heads_of(const struct encoder *encoder, cl_mem buffer, int64_t tokens, int parts, int part) {
-    const int64_t hidden = encoder->shape.hidden, heads = encoder->shape.heads, dim = hidden / heads;
-    clattn_tensor view = clattn_tensor_dense(buffer, encoder->dtype, 4, (const int64_t[]){1, heads, tokens, dim});
-    view.offset = part * hidden;
-    view.strides[1] = dim;
-    view.strides[2] = parts * hidden;
-    return view;
+/* Heads of packed rows [tokens, all heads, head dim], from `first` on, as attention wants them: [1, heads, tokens, head
+ * dim]. */
+static clattn_tensor heads_of(const struct encoder *encoder, cl_mem buffer, int64_t tokens, int64_t all,
+                              int64_t first) {
+    const int64_t heads = encoder->shape.heads, dim = encoder->shape.hidden / heads;
+    const clattn_tensor rows = clattn_tensor_dense(buffer, encoder->dtype, 4, (const int64_t[]){1, tokens, all, dim});
+    return clattn_tensor_transpose(clattn_tensor_slice(rows, 2, first, heads), 1, 2);
 }
 
 static void attend(const struct encoder *encoder, const struct encoder_batch *batch) {
-    const int64_t offset_count = batch->sentences + 1;
+    const int64_t offset_count = batch->sentences + 1, heads = encoder->shape.heads;
     clattn_attention_op op;
     clattn_attention_init(&op);
-    op.q = heads_of(encoder, encoder->qkv, batch->tokens, 3, 0);
-    op.k = heads_of(encoder, encoder->qkv, batch->tokens, 3, 1);
-    op.v = heads_of(encoder, encoder->qkv, batch->tokens, 3, 2);
-    op.o = heads_of(encoder, encoder->context, batch->tokens, 1, 0);
+    op.q = heads_of(encoder, encoder->qkv, batch->tokens, 3 * heads, 0);
+    op.k = heads_of(encoder, encoder->qkv, batch->tokens, 3 * heads, heads);
+    op.v = heads_of(encoder, encoder->qkv, batch->tokens, 3 * heads, 2 * heads);
+    op.o = heads_of(encoder, encoder->context, batch->tokens, heads, 0);
     op.q_offsets = op.k_offsets = clattn_tensor_dense(encoder->offsets, CLATTN_I32, 1, &offset_count);
     op.max_q = op.max_k = batch->longest;
     client_call(encoder->client, &op.head);
