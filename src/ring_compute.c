@@ -21,6 +21,8 @@ clattn_status ring_chain_begin(struct ring_chain *chain, clattn_context *context
     memset(chain, 0, sizeof *chain);
     chain->context = context;
     clattn_launch_init(&chain->launch, launch->queue);
+    chain->variant = launch->variant;
+    chain->parameters = launch->parameters;
     FORWARD_CL(clEnqueueMarkerWithWaitList(launch->queue, launch->num_events_in_wait_list, launch->event_wait_list,
                                            &chain->last),
                "clEnqueueMarkerWithWaitList");
@@ -38,6 +40,10 @@ clattn_status ring_chain_add(struct ring_chain *chain, const clattn_op *op, cl_e
     launch.num_events_in_wait_list = after != NULL ? 2 : 1;
     launch.event_wait_list = events;
     launch.event = &next;
+    if (op->kind == CLATTN_OP_ATTENTION || op->kind == CLATTN_OP_ATTENTION_BACKWARD) {
+        launch.variant = chain->variant;
+        launch.parameters = chain->parameters;
+    }
     FORWARD(operation_run(chain->context, op, op->kind, &launch));
     replace(&chain->last, next);
     return CLATTN_SUCCESS;

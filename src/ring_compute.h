@@ -8,7 +8,8 @@
 /* Commands in a row. */
 struct ring_chain {
     clattn_context *context;
-    clattn_launch launch; /* of the next command, but for its events */
+    clattn_launch launch;             /* of the next command, but for its events and the next two */
+    const char *variant, *parameters; /* of attentions and their gradients */
     cl_event last;
 };
 

@@ -5,19 +5,12 @@
 #ifndef CLATTN_RING_STAGE_H
 #define CLATTN_RING_STAGE_H
 
-#include "ring.h"
+#include "ring_blocks.h"
 
 #define RING_ALIGN 256 /* bytes */
 enum { RING_SLOTS = 2 };
 
 size_t ring_area(int64_t elements, clattn_dtype dtype); /* bytes, rounded up to RING_ALIGN */
-
-struct ring_blocks {
-    int64_t batch, heads, head_dim, value_dim;
-    clattn_dtype dtype;
-    const clattn_ring_shard *shards;
-    int32_t ranks;
-};
 
 size_t ring_block_bytes(const struct ring_blocks *blocks, int32_t owner); /* as it is sent */
 size_t ring_slot_bytes(const struct ring_blocks *blocks);                 /* that any block fits into; 0 for one rank */

@@ -31,10 +31,90 @@ static void causal_limits_count_in_the_whole_sequence(void **state) {
     check_shape(&shape, CLATTN_F32, CLATTN_RING_ZIGZAG, 3);
 }
 
+/* Shards that a caller made: of unequal sizes, in any order, one of none, queries and keys spread otherwise. */
+static void shards_may_be_unequal_and_empty(void **state) {
+    (void)state;
+    static const clattn_ring_shard queries[4] = {{{{40, 30}, {0, 3}}}, {{{3, 1}, {0, 0}}}, {{{4, 36}}}, {{{70, 0}}}};
+    static const clattn_ring_shard keys[4] = {{{{9, 55}}}, {{{0, 0}}}, {{{64, 6}, {0, 9}}}, {{{70, 0}}}};
+    const clattn_causal causal[] = {CLATTN_CAUSAL_NONE, CLATTN_CAUSAL_TOP_LEFT};
+    for (int c = 0; c < 2; c++) {
+        const struct attention_case shape = attention_shape("unequal", 1, 70, 70, causal[c]);
+        struct ring_problem problem = ring_problem_of(&shape, CLATTN_F32, CLATTN_RING_ZIGZAG, RING_MOST_RANKS);
+        memcpy(problem.q_shards, queries, sizeof queries);
+        memcpy(problem.k_shards, keys, sizeof keys);
+        ring_check(&problem);
+        ring_problem_free(&problem);
+    }
+}
+
+/* Fewer rows than ranks have chunks. */
+static void sequences_may_be_shorter_than_there_are_ranks(void **state) {
+    (void)state;
+    for (int64_t length = 1; length <= 5; length += 2) {
+        const struct attention_case shape = attention_shape("short", 1, length, length, CLATTN_CAUSAL_TOP_LEFT);
+        check_shape(&shape, CLATTN_F32, CLATTN_RING_ZIGZAG, RING_MOST_RANKS);
+    }
+}
+
+static const double sinks[4] = {0.5, -1, 3, 0};
+static const double slopes[4] = {0.5, 0.25, 0.0625, 1};
+
+static void modifiers_count_in_the_whole_sequence(void **state) {
+    (void)state;
+    struct attention_case shape = attention_shape("window, sinks, softcap", 1, 130, 130, CLATTN_CAUSAL_TOP_LEFT);
+    shape.with = (struct case_modifiers){
+        .has_window = true, .window_left = 20, .window_right = -1, .sinks = sinks, .softcap = 3};
+    check_shape(&shape, CLATTN_F32, CLATTN_RING_ZIGZAG, 3);
+    shape = attention_shape("alibi, diagonal", 1, 100, 140, CLATTN_CAUSAL_BOTTOM_RIGHT);
+    shape.has_diagonal = 1;
+    shape.diagonal = 40;
+    shape.with = (struct case_modifiers){.alibi = slopes};
+    check_shape(&shape, CLATTN_F16, CLATTN_RING_CONTIGUOUS, 2);
+}
+
+/* Queries before all keys: rows that see nothing give 0 and -inf, or their sink. */
+static void rows_that_see_no_key_are_empty(void **state) {
+    (void)state;
+    struct attention_case shape = attention_shape("empty rows", 1, 40, 40, CLATTN_CAUSAL_TOP_LEFT);
+    shape.has_diagonal = 1;
+    shape.diagonal = -25;
+    check_shape(&shape, CLATTN_F32, CLATTN_RING_ZIGZAG, 2);
+    shape.with = (struct case_modifiers){.sinks = sinks};
+    check_shape(&shape, CLATTN_F32, CLATTN_RING_CONTIGUOUS, 2);
+}
+
+static void sizes_of(int32_t ranks, size_t *device_bytes, size_t *host_bytes) {
+    struct attention_case shape = attention_shape("sizes", 1, 4096, 4096, CLATTN_CAUSAL_TOP_LEFT);
+    struct ring_problem problem = ring_problem_of(&shape, CLATTN_F16, CLATTN_RING_ZIGZAG, ranks);
+    clattn_ring_group *group = ring_upload(&problem, 60000);
+    *device_bytes = ring_ranks[0].device_bytes;
+    *host_bytes = ring_ranks[0].host_bytes;
+    ring_release(ranks, &group);
+    ring_problem_free(&problem);
+}
+
+/* Twice the ranks, half the memory: two blocks of keys and values and two fp32 results. */
+static void memory_falls_as_one_by_ranks(void **state) {
+    (void)state;
+    size_t device_bytes[2], host_bytes[2];
+    const size_t block = 4096 / 2 * 2 * (64 + 64) * 2, results = 4096 / 2 * 4 * (64 + 1) * 4;
+    sizes_of(2, &device_bytes[0], &host_bytes[0]);
+    sizes_of(4, &device_bytes[1], &host_bytes[1]);
+    assert_int_equal(host_bytes[0], 2 * block);
+    assert_int_equal(host_bytes[1], block);
+    assert_true(device_bytes[0] >= 2 * block + 2 * results);
+    assert_true(2 * device_bytes[1] <= device_bytes[0] + 4096);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(every_query_sees_the_keys_of_all_ranks, ring_open, ring_close),
         cmocka_unit_test_setup_teardown(causal_limits_count_in_the_whole_sequence, ring_open, ring_close),
+        cmocka_unit_test_setup_teardown(shards_may_be_unequal_and_empty, ring_open, ring_close),
+        cmocka_unit_test_setup_teardown(sequences_may_be_shorter_than_there_are_ranks, ring_open, ring_close),
+        cmocka_unit_test_setup_teardown(modifiers_count_in_the_whole_sequence, ring_open, ring_close),
+        cmocka_unit_test_setup_teardown(rows_that_see_no_key_are_empty, ring_open, ring_close),
+        cmocka_unit_test_setup_teardown(memory_falls_as_one_by_ranks, ring_open, ring_close),
     };
     return support_main("ring", tests, sizeof tests / sizeof *tests);
 }
