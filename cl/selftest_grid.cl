@@ -4,14 +4,6 @@
 
 #define PATIENCE (1 << 20)
 
-/* As grid_await(), but empty where the value does not come. */
-static inline float2 await_for_a_while(volatile global ulong *place) {
-    ulong bits = 0;
-    for (int i = 0; i < PATIENCE && bits == 0; i++)
-        bits = atom_add(place, 0);
-    return as_float2(bits);
-}
-
 /* out: a place for each of the GROUPS, then the tickets' counter. */
 kernel void selftest_grid(global const uchar *in, global uchar *out) {
     local uint shared;
@@ -20,6 +12,9 @@ kernel void selftest_grid(global const uchar *in, global uchar *out) {
     if (get_local_id(0) > 0)
         return;
     const float first = ((global const float *)in)[0];
-    const float before = ticket == 0 ? first : await_for_a_while(place + ticket - 1).x;
-    grid_publish(place + ticket, (float2)(before + 1.0f, (float)ticket + 1.0f));
+    const float before = ticket == 0 ? first : grid_look(place + ticket - 1, PATIENCE).x;
+    const float2 value = (float2)(before + 1.0f, (float)ticket + 1.0f);
+    if (ticket % 2 == 0)
+        grid_publish(place + ticket, value);
+    grid_offer(place + ticket, ticket % 2 == 0 ? (float2)(first) : value); /* the first one stays */
 }

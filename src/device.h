@@ -36,6 +36,7 @@ struct device_facts {
     uint32_t max_item[3];  /* per dimension */
     uint64_t local_memory; /* bytes that a static __local array may take */
     uint64_t global_memory, max_allocation;
+    bool starts_in_order;    /* a GPU that starts work-groups in order, each as soon as another makes room for it */
     uint32_t argument_bytes; /* of a kernel; 0 where unknown */
     bool opencl_1_2; /* build with -cl-std=CL1.2; false: too old for it, or build_options names a later language */
     const char *build_options; /* device-wide compiler options; static storage */

@@ -25,6 +25,7 @@ void device_nvidia(cl_device_id device, struct device_facts *facts) {
     if (!facts->is_gpu || !device_has_extension(device, "cl_nv_device_attribute_query"))
         return;
     facts->vendor = VENDOR_NVIDIA;
+    facts->starts_in_order = true;
     device_strip(facts->name, "NVIDIA ");
     device_strip(facts->name, "(R)");
     facts->subgroup_size = 32;

@@ -171,6 +171,14 @@ static int64_t softmax_tuning_size(const struct problem *problem) {
     return problem->columns;
 }
 
+/* What softmax_plan_make() takes beside the sizes of groups. */
+static void keep_given(const struct parameters *given, struct parameters *kept) {
+    static const char *const names[] = {"blocks", "lag", "packets", "patience", "registers"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (parameters_get(given, names[i], 0) != 0)
+            parameters_put(kept, names[i], parameters_get(given, names[i], 0));
+}
+
 /* A row may be made for a larger device: what does not fit this one is chosen anew. */
 static clattn_status softmax_plan(clattn_context *context, const clattn_op *head, const struct problem *problem,
                                   bool run_selftest, struct choice *choice) {
@@ -184,11 +192,14 @@ static clattn_status softmax_plan(clattn_context *context, const clattn_op *head
         status = make_job(head, choice, &job);
     }
     FORWARD(status);
-    RETURN_IF(job.schedule == SCHEDULE_TICKETS && job.plan.group > 1 && !variant_keeps_rows(job.facts),
-              CLATTN_UNSUPPORTED, "PoCL mixes up the work-items of a group here (group = %d).", job.plan.group);
+    const bool tickets = job.schedule == SCHEDULE_TICKETS || job.schedule == SCHEDULE_HELD;
+    RETURN_IF(tickets && job.plan.group > 1 && !variant_keeps_rows(job.facts), CLATTN_UNSUPPORTED,
+              "PoCL mixes up the work-items of a group here (group = %d).", job.plan.group);
+    const struct parameters given = choice->parameters;
     choice->parameters.count = 0;
-    if (job.schedule != SCHEDULE_GROUP && job.schedule != SCHEDULE_SPLIT && job.schedule != SCHEDULE_TICKETS)
+    if (job.schedule != SCHEDULE_GROUP && job.schedule != SCHEDULE_SPLIT && !tickets)
         parameters_put(&choice->parameters, "team", job.plan.team);
+    keep_given(&given, &choice->parameters);
     parameters_put(&choice->parameters, "group", job.plan.group);
     parameters_put(&choice->parameters, "vector", job.plan.vector);
     return CLATTN_SUCCESS;

@@ -15,7 +15,8 @@ static const struct step registers = {"softmax.cl", "softmax_registers"},
                          three_pass = {"softmax_loop.cl", "softmax_three_pass"},
                          partial = {"softmax_split.cl", "softmax_partial"},
                          finish = {"softmax_split.cl", "softmax_finish"},
-                         tickets = {"softmax_tickets.cl", "softmax_tickets"};
+                         tickets = {"softmax_tickets.cl", "softmax_tickets"},
+                         held = {"softmax_held.cl", "softmax_held"};
 
 static const struct step *step_of(enum schedule schedule, int number) {
     switch (schedule) {
@@ -27,13 +28,20 @@ static const struct step *step_of(enum schedule schedule, int number) {
         return number == 0 ? &partial : &finish;
     case SCHEDULE_TICKETS:
         return &tickets;
+    case SCHEDULE_HELD:
+        return &held;
     default:
         return &registers;
     }
 }
 
+/* A work-group draws a ticket that says which chunk of which row it takes. */
+static bool draws_tickets(const struct softmax_job *job) {
+    return job->schedule == SCHEDULE_TICKETS || job->schedule == SCHEDULE_HELD;
+}
+
 int softmax_job_steps(const struct softmax_job *job) {
-    return job->schedule == SCHEDULE_SPLIT || job->schedule == SCHEDULE_TICKETS ? 2 : 1;
+    return job->schedule == SCHEDULE_SPLIT || draws_tickets(job) ? 2 : 1;
 }
 
 /* Everything that the program's text depends on. */
@@ -70,23 +78,25 @@ static struct kind kind_of(const struct softmax_job *job, int number) {
     kind.outer = job->rows.outer;
     kind.dense = job->rows.dense;
     memcpy(&kind.plan, &job->plan, sizeof kind.plan);
-    kind.plan.chunk = kind.plan.splits = kind.plan.lag = 0;
+    kind.plan.chunk = kind.plan.splits = kind.plan.lag = kind.plan.patience = 0;
     drop_unread(&kind);
     return kind;
 }
 
 static clattn_status build(clattn_context *context, const struct kind *kind, struct program **program) {
     const struct softmax_plan *plan = &kind->plan;
-    char options[640];
+    char options[640], limit[48] = "";
+    if (plan->registers > 0)
+        snprintf(limit, sizeof limit, " -cl-nv-maxrregcount=%d", plan->registers);
     snprintf(options, sizeof options,
              "-DSUBGROUP_BACKEND=%s -DX_DTYPE=%d -DY_DTYPE=%d -DFUNCTION=%d -DEMPTY_ZERO=%d -DSCORES=%d -DSCALED=%d "
              "-DMASK=%d -DBIAS_DTYPE=%d -DOUTER=%d "
              "-DDENSE=%d -DALIGNED=%d -DVECTOR=%d -DPARTIAL=%d -DPACKETS=%d -DUNROLLED=%d -DSG_SIZE=%d -DTEAM=%d "
-             "-DGROUP=%d%s",
+             "-DGROUP=%d -DPACKED=%d%s%s",
              device_subgroup_name(plan->backend), kind->x_dtype, kind->y_dtype, kind->function, kind->empty_zero,
              kind->scores, kind->scaled, kind->mask, kind->bias_dtype, kind->outer, kind->dense, plan->aligned,
              plan->vector, plan->partial, plan->packets, plan->unrolled, plan->subgroup, plan->team, plan->group,
-             (kind->caps & CAP_BIT(CAP_HALF_TYPE)) != 0 ? " -DHALF_TYPE" : "");
+             plan->packed, (kind->caps & CAP_BIT(CAP_HALF_TYPE)) != 0 ? " -DHALF_TYPE" : "", limit);
     const struct program_key key = {kind->step->file, kind->step->kernel, options};
     return program_get(context, &key, program);
 }
@@ -111,10 +121,10 @@ static int64_t divide_up(int64_t a, int64_t b) {
 #define TICKET_BYTES (2 * STATE_BYTES)
 
 size_t softmax_job_workspace(const struct softmax_job *job) {
-    if (job->schedule != SCHEDULE_SPLIT && job->schedule != SCHEDULE_TICKETS)
+    if (job->schedule != SCHEDULE_SPLIT && !draws_tickets(job))
         return 0;
     const size_t states = (size_t)(job->rows.layout.rows * job->plan.splits) * STATE_BYTES;
-    return job->schedule == SCHEDULE_TICKETS ? TICKET_BYTES + states : states;
+    return draws_tickets(job) ? TICKET_BYTES + states : states;
 }
 
 static clattn_status enqueue_rows(const struct softmax_job *job, struct program *program, struct sequence *sequence) {
@@ -184,7 +194,8 @@ static clattn_status enqueue_clear(const struct softmax_job *job, const clattn_w
 
 static clattn_status enqueue_tickets(const struct softmax_job *job, const clattn_workspace *workspace,
                                      struct program *program, struct sequence *sequence) {
-    const size_t groups = (size_t)(2 * job->rows.layout.rows * job->plan.splits);
+    const bool is_held = job->schedule == SCHEDULE_HELD;
+    const size_t groups = (size_t)((is_held ? 1 : 2) * job->rows.layout.rows * job->plan.splits);
     const size_t local = (size_t)job->plan.group;
     struct launch launch;
     FORWARD(enqueue_clear(job, workspace, sequence));
@@ -198,7 +209,7 @@ static clattn_status enqueue_tickets(const struct softmax_job *job, const clattn
     launch_struct(&launch, &job->rows.layout, sizeof job->rows.layout);
     launch_int(&launch, (int32_t)job->plan.chunk);
     launch_int(&launch, (int32_t)job->plan.splits);
-    launch_int(&launch, (int32_t)job->plan.lag);
+    launch_int(&launch, is_held ? job->plan.patience : (int32_t)job->plan.lag);
     return launch_enqueue(&launch, sequence, 1, &groups, &local);
 }
 
@@ -207,7 +218,7 @@ clattn_status softmax_job_enqueue(const struct softmax_job *job, const clattn_wo
     struct program *program[2] = {NULL, NULL};
     for (int i = 0; i < softmax_job_steps(job); i++)
         FORWARD(softmax_job_program(sequence->context, job, i, &program[i]));
-    if (job->schedule == SCHEDULE_TICKETS)
+    if (draws_tickets(job))
         return enqueue_tickets(job, workspace, program[0], sequence);
     if (job->schedule != SCHEDULE_SPLIT)
         return enqueue_rows(job, program[0], sequence);

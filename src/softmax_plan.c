@@ -13,6 +13,12 @@ enum {
     UNROLLED_PACKETS = 32, /* work-items with more count them */
     LOCAL_LANES = 16,      /* lanes of a sub-group that is made of local memory, where the device names no size */
     TICKET_GROUP = 256,
+    HELD_WORDS = 32,     /* of a chunk's elements, per work-item: four groups of 256 share a compute unit's registers */
+    HELD_COLUMNS = 1024, /* of the shortest chunk that is chosen here */
+    HELD_PACKETS = 128,  /* on CPUs: more would be added up one by one */
+    MOST_PACKETS = 1024,
+    PACKED_FLOATS = 32,    /* that a work-item would hold else */
+    PATIENCE = 1024,       /* about a millisecond */
     MAX_LANES_STRIDED = 64 /* columns that one work-item keeps of a row with strides */
 };
 
@@ -253,6 +259,16 @@ static int round_counted(int64_t packets) {
     return (int)size;
 }
 
+/* On a CPU one program serves all lengths of a range: unaligned vectors cost nothing there, and a loop over packets is
+ * as good as many copies of its body. */
+static void plan_packets(const struct device_facts *facts, const struct softmax_rows *rows, int64_t packets,
+                         struct softmax_plan *plan) {
+    plan->unrolled = !is_cpu(facts) && packets <= UNROLLED_PACKETS;
+    plan->packets = plan->unrolled ? round_unrolled(packets) : round_counted(packets);
+    plan->aligned = rows->aligned && !is_cpu(facts);
+    plan->partial = plan->vector > 1 && (is_cpu(facts) || rows->layout.columns % plan->vector != 0);
+}
+
 static void cut_rows(const struct device_facts *facts, const struct softmax_rows *rows, struct softmax_plan *plan) {
     const int64_t step = (int64_t)plan->group * plan->vector;
     const int64_t groups = (int64_t)facts->compute_units * (is_cpu(facts) ? 4 : 8);
@@ -292,6 +308,38 @@ static clattn_status cut_tickets(const struct softmax_rows *rows, const struct p
     return CLATTN_SUCCESS;
 }
 
+/* Elements that are held as they are stored take half the registers. */
+static bool holds_packed(const struct softmax_rows *rows, enum schedule schedule, const struct softmax_plan *plan) {
+    const bool narrow = clattn_dtype_size(rows->x_dtype) == 2 && plan->vector == 8;
+    return narrow &&
+           (schedule == SCHEDULE_HELD || (schedule == SCHEDULE_GROUP && plan->packets * plan->vector >= PACKED_FLOATS));
+}
+
+static int choose_held_packets(const struct device_facts *facts, const struct softmax_plan *plan) {
+    int packets = is_cpu(facts) ? HELD_PACKETS : plan->packed ? HELD_WORDS / 4 : HELD_WORDS / plan->vector;
+    while (packets * plan->vector * plan->group < HELD_COLUMNS)
+        packets *= 2;
+    return packets;
+}
+
+/* Chunks that a work-group's registers hold. */
+static clattn_status cut_held(const struct device_facts *facts, const struct softmax_rows *rows,
+                              const struct parameters *parameters, struct softmax_plan *plan) {
+    plan->packed = holds_packed(rows, SCHEDULE_HELD, plan);
+    int packets = choose_held_packets(facts, plan);
+    plan->patience = PATIENCE;
+    FORWARD(take(parameters, "packets", MOST_PACKETS, &packets));
+    FORWARD(take(parameters, "patience", 1 << 20, &plan->patience));
+    if (plan->backend == SUBGROUP_NVIDIA)
+        plan->registers = parameters_get(parameters, "registers", 0);
+    plan_packets(facts, rows, packets, plan);
+    plan->chunk = (int64_t)packets * plan->group * plan->vector;
+    plan->splits = rows->layout.columns > 0 ? divide_up(rows->layout.columns, plan->chunk) : 1;
+    RETURN_IF((double)rows->layout.rows * (double)plan->splits > UINT32_MAX, CLATTN_INVALID_ARGUMENT,
+              "parameters: packets = %d makes more chunks than there are tickets", packets);
+    return CLATTN_SUCCESS;
+}
+
 static clattn_status take_vector(const struct softmax_rows *rows, const struct device_facts *facts,
                                  const struct parameters *parameters, int *vector) {
     *vector = choose_vector(facts, rows);
@@ -300,16 +348,6 @@ static clattn_status take_vector(const struct softmax_rows *rows, const struct d
     if (!rows->dense)
         *vector = 1;
     return CLATTN_SUCCESS;
-}
-
-/* On a CPU one program serves all lengths of a range: unaligned vectors cost nothing there, and a loop over packets is
- * as good as many copies of its body. */
-static void plan_packets(const struct device_facts *facts, const struct softmax_rows *rows, int64_t packets,
-                         struct softmax_plan *plan) {
-    plan->unrolled = !is_cpu(facts) && packets <= UNROLLED_PACKETS;
-    plan->packets = plan->unrolled ? round_unrolled(packets) : round_counted(packets);
-    plan->aligned = rows->aligned && !is_cpu(facts);
-    plan->partial = plan->vector > 1 && (is_cpu(facts) || rows->layout.columns % plan->vector != 0);
 }
 
 clattn_status softmax_plan_make(const struct device_facts *facts, enum schedule schedule,
@@ -323,14 +361,15 @@ clattn_status softmax_plan_make(const struct device_facts *facts, enum schedule 
         plan->team = choose_lanes(facts, rows, packets, plan->vector);
     else if (loops)
         plan->team = choose_loop_team(facts, rows, packets, plan->vector);
-    else if (schedule == SCHEDULE_TICKETS)
+    else if (schedule == SCHEDULE_TICKETS || schedule == SCHEDULE_HELD)
         plan->team = is_cpu(facts) ? 1 : group_limit(facts) < TICKET_GROUP ? group_limit(facts) : TICKET_GROUP;
     else
         plan->team = choose_group(facts, packets, plan->vector);
     if (schedule == SCHEDULE_SELECT)
         plan->team = choose_select_group(facts, packets);
     const bool tickets = schedule == SCHEDULE_TICKETS, cut = tickets || schedule == SCHEDULE_SPLIT;
-    const bool whole_group = schedule == SCHEDULE_GROUP || schedule == SCHEDULE_SELECT || cut;
+    const bool held = schedule == SCHEDULE_HELD;
+    const bool whole_group = schedule == SCHEDULE_GROUP || schedule == SCHEDULE_SELECT || cut || held;
     if (!whole_group)
         FORWARD(take(parameters, "team", loops ? group_limit(facts) : lane_limit(facts), &plan->team));
     plan->group =
@@ -341,7 +380,10 @@ clattn_status softmax_plan_make(const struct device_facts *facts, enum schedule 
     plan->backend = softmax_plan_backend(facts, plan->team, plan->group);
     const bool is_local = plan->backend == SUBGROUP_LOCAL;
     plan->subgroup = !is_local || plan->team > lane_limit(facts) ? lane_limit(facts) : plan->team;
+    if (held)
+        return cut_held(facts, rows, parameters, plan);
     plan_packets(facts, rows, divide_up(packets, plan->team), plan);
+    plan->packed = holds_packed(rows, schedule, plan);
     if (loops || cut || schedule == SCHEDULE_SELECT)
         plan->packets = 1;
     if (tickets)

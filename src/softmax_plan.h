@@ -16,7 +16,8 @@ struct softmax_layout {
     int64_t diagonal;
     int64_t mask_offset, mask_step, mask_stride[3];
     int64_t bias_offset, bias_step, bias_stride[3];
-    float scale, unused; /* the struct's size is the same for every compiler */
+    float scale;
+    uint32_t zero; /* 0 */
 };
 
 /* What is known of the rows before work-items are dealt out. */
@@ -34,8 +35,11 @@ struct softmax_plan {
     enum subgroup_backend backend;
     int group, team, subgroup, vector, packets;
     bool unrolled, aligned, partial;
-    int64_t chunk, splits; /* SCHEDULE_SPLIT and SCHEDULE_TICKETS: columns of a chunk, chunks of a row */
+    bool packed;           /* SCHEDULE_GROUP and SCHEDULE_HELD: elements are held as x stores them */
+    int registers;         /* SCHEDULE_HELD: of a work-item, at most; 0: the compiler's choice */
+    int64_t chunk, splits; /* SCHEDULE_SPLIT, _TICKETS and _HELD: columns of a chunk, chunks of a row */
     int64_t lag;           /* SCHEDULE_TICKETS: how many chunks a result lies behind its state */
+    int patience;          /* SCHEDULE_HELD: how often to look for a state before making it */
 };
 
 /* The tensors whose rows are numbered alike. y is the result, or the maximum of a state; l its sum. NULL: absent. */
@@ -50,8 +54,8 @@ void softmax_rows_of(const struct softmax_tensors *tensors, int axis, bool write
 void softmax_rows_unmerged(const clattn_tensor *x, const clattn_tensor *y, struct softmax_rows *rows);
 
 /* Sizes for a schedule, from the device's limits and the parameters "group", "team", "vector" and those of tickets,
- * "blocks" (of a chunk) and "lag" (in MiB), 0 or absent: chosen here. An argument error where a parameter cannot be;
- * what is chosen here always can. */
+ * "blocks" (of a chunk) and "lag" (in MiB), and of held rows, "packets" (of a work-item), "patience" and "registers",
+ * 0 or absent: chosen here. An argument error where a parameter cannot be; what is chosen here always can. */
 clattn_status softmax_plan_make(const struct device_facts *facts, enum schedule schedule,
                                 const struct softmax_rows *rows, const struct parameters *parameters,
                                 struct softmax_plan *plan);

@@ -30,7 +30,7 @@ static const struct {
      {"attention_backward_bias.cl", "attention_backward_keys.cl", "attention_backward_queries.cl",
       "attention_backward_sinks.cl", "attention_backward_terms.cl", "attention_mask_blocks.cl"}},
     {CLATTN_OP_ATTENTION_MERGE, {"attention_merge.cl"}},
-    {CLATTN_OP_SOFTMAX, {"softmax.cl", "softmax_loop.cl", "softmax_split.cl", "softmax_tickets.cl"}},
+    {CLATTN_OP_SOFTMAX, {"softmax.cl", "softmax_held.cl", "softmax_loop.cl", "softmax_split.cl", "softmax_tickets.cl"}},
     {CLATTN_OP_SOFTMAX_MERGE, {"softmax_merge.cl"}},
     {CLATTN_OP_SOFTMAX_BACKWARD, {"softmax_backward.cl", "softmax_backward_loop.cl"}},
     {CLATTN_OP_SOFTMAX_TOPK, {"softmax_topk.cl"}},

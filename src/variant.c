@@ -131,7 +131,7 @@ static const char *accepts_softmax_loop(const struct device_facts *facts, const 
 static const char *accepts_softmax_tickets(const struct device_facts *facts, const struct problem *problem) {
     (void)facts;
     if (problem->softmax_function != CLATTN_SOFTMAX && problem->softmax_function != CLATTN_LOG_SOFTMAX)
-        return "Only whole rows are read twice; this function reads them once in any case.";
+        return "Only whole rows are used twice; this function reads them once in any case.";
     if ((double)problem->rows * (double)(problem->columns / 1024 + 1) > 1e9)
         return "There are more chunks than tickets.";
     return NULL;
@@ -229,10 +229,24 @@ static const char *decode_pays(const struct device_facts *facts, const struct pr
                : NULL;
 }
 
+/* Groups that wait for a row's others keep them from running where there are too many, and then do their work too. */
+static const char *held_pays(const struct device_facts *facts, const struct problem *problem) {
+    if (!facts->starts_in_order)
+        return "It is not known whether the work-groups of a row run together here.";
+    if (problem->columns <= SOFTMAX_GROUP_COLUMNS)
+        return "The row fits one work-group.";
+    const int64_t bytes = problem->columns * (int64_t)clattn_dtype_size(problem->dtype);
+    return bytes > SOFTMAX_CHUNK_BYTES * (int64_t)facts->compute_units
+               ? "A row has more chunks than the device has compute units."
+               : NULL;
+}
+
 const char *variant_pick_refusal(const struct variant *variant, const struct device_facts *facts,
                                  const struct problem *problem) {
     const char *refusal = variant_refusal(variant, facts, problem);
-    return refusal == NULL && variant->schedule == SCHEDULE_DECODE ? decode_pays(facts, problem) : refusal;
+    if (refusal == NULL && variant->schedule == SCHEDULE_DECODE)
+        return decode_pays(facts, problem);
+    return refusal == NULL && variant->schedule == SCHEDULE_HELD ? held_pays(facts, problem) : refusal;
 }
 
 const struct variant *variant_pick(const struct device_facts *facts, const struct problem *problem) {

@@ -60,6 +60,8 @@ struct problem {
 #define SOFTMAX_SUBGROUP_COLUMNS 1024
 #define SOFTMAX_GROUP_COLUMNS 32768
 #define SOFTMAX_ITERATIONS 16384
+/* Of a row's chunk that a work-group holds, where the sizes are not given. */
+#define SOFTMAX_CHUNK_BYTES 32768
 #define BACKWARD_SUBGROUP_COLUMNS 256
 #define BACKWARD_GROUP_COLUMNS 16384
 
@@ -73,6 +75,7 @@ enum schedule {
     SCHEDULE_GROUP,
     SCHEDULE_SPLIT,
     SCHEDULE_TICKETS,    /* softmax: split, in one launch whose second reads come from cache */
+    SCHEDULE_HELD,       /* softmax: split, in one launch whose groups hold their chunks and wait for each other */
     SCHEDULE_SELECT,     /* softmax top-k: a work-group a row, candidates in local memory */
     SCHEDULE_ONLINE,     /* softmax: 2-pass, online state then write */
     SCHEDULE_THREE_PASS, /* softmax: max, sum, write */

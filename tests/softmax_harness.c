@@ -179,6 +179,10 @@ static const struct softmax_way all_ways[] = {
     {"group", NULL},
     {"group", "group=64,vector=4"},
     {"split_tickets", NULL},
+    {"split_tickets", "blocks=1,lag=1"},
+    {"split_held", NULL},
+    {"split_held", "packets=16"},
+    {"split_held", "group=64,packets=2,patience=1"},
     {"split", NULL},
     {"split", "group=64,vector=1"},
     {"online", NULL},
@@ -187,12 +191,17 @@ static const struct softmax_way all_ways[] = {
     {"three_pass", "team=64,group=64"},
 };
 
-static bool accepts(const struct softmax_problem *problem, const char *variant) {
-    char reason[256];
+static bool accepts(const struct softmax_problem *problem, struct softmax_way way) {
+    clattn_launch launch;
     struct run run = begin(problem);
-    CHECK(clattn_variant_question(device.clattn, &run.op.head, variant, reason, sizeof reason));
+    clattn_launch_init(&launch, device.queue);
+    launch.variant = way.variant;
+    launch.parameters = way.parameters;
+    const clattn_status status = clattn_supported(device.clattn, &run.op.head, &launch);
     end(&run);
-    return reason[0] == '\0';
+    if (status != CLATTN_UNSUPPORTED)
+        CHECK(status);
+    return status == CLATTN_SUCCESS;
 }
 
 static bool group_of_64(void) {
@@ -207,7 +216,7 @@ bool softmax_next_way(const struct softmax_problem *problem, enum softmax_ways w
         *way = all_ways[(*index)++];
         if (way->parameters != NULL && (ways != EVERY_WAY || !group_of_64()))
             continue;
-        if (way->variant == NULL || accepts(problem, way->variant))
+        if (way->variant == NULL || accepts(problem, *way))
             return true;
     }
     return false;

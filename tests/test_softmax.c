@@ -114,7 +114,7 @@ static void in_place(void **state) {
     softmax_fill_normal(&columns, 51, 3);
     for (int f = CLATTN_SOFTMAX; f <= CLATTN_LOG_SOFTMAX; f++) {
         rows.function = columns.function = (clattn_softmax_function)f;
-        softmax_check(&rows, EVERY_VARIANT);
+        softmax_check(&rows, f == CLATTN_SOFTMAX ? EVERY_WAY : EVERY_VARIANT);
         softmax_check_way(&columns, (struct softmax_way){NULL, NULL});
     }
     softmax_free(&rows);
@@ -224,6 +224,41 @@ static void bad_parameters_are_refused(void **state) {
     softmax_free(&problem);
 }
 
+static bool variant_runs(const clattn_op *op, const char *variant) {
+    clattn_launch launch;
+    clattn_launch_init(&launch, device.queue);
+    launch.variant = variant;
+    return clattn_supported(device.clattn, op, &launch) == CLATTN_SUCCESS;
+}
+
+static size_t workspace_of(const clattn_op *op, const char *variant, const char *parameters) {
+    clattn_launch launch;
+    size_t bytes = 0;
+    clattn_launch_init(&launch, device.queue);
+    launch.variant = variant;
+    launch.parameters = parameters;
+    CHECK(clattn_workspace_size(device.clattn, op, &launch, &bytes));
+    return bytes;
+}
+
+/* A state per chunk is kept, so that the workspace tells how long chunks are. */
+static void parameters_of_chunks_take_effect(void **state) {
+    (void)state;
+    struct softmax_problem problem = softmax_rows(2, 20000);
+    struct test_tensor x = test_input(CLATTN_F32, 2, problem.dims, problem.x, NULL, 0);
+    clattn_softmax_op op;
+    clattn_softmax_init(&op);
+    op.x = op.y = x.view;
+    if (variant_runs(&op.head, "split_tickets"))
+        assert_true(workspace_of(&op.head, "split_tickets", "blocks=1") >
+                    workspace_of(&op.head, "split_tickets", "blocks=4"));
+    if (variant_runs(&op.head, "split_held"))
+        assert_true(workspace_of(&op.head, "split_held", "packets=1") >
+                    workspace_of(&op.head, "split_held", "packets=4"));
+    test_release(&x);
+    softmax_free(&problem);
+}
+
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(functions_by_every_variant),
@@ -238,6 +273,7 @@ int main(void) {
         cmocka_unit_test(overlapping_is_refused),
         cmocka_unit_test(states_in_x_are_refused),
         cmocka_unit_test(bad_parameters_are_refused),
+        cmocka_unit_test(parameters_of_chunks_take_effect),
     };
     return support_main("softmax", tests, sizeof tests / sizeof tests[0]);
 }

@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-static const enum schedule schedules[] = {SCHEDULE_SUBGROUP, SCHEDULE_GROUP,  SCHEDULE_SPLIT,
-                                          SCHEDULE_TICKETS,  SCHEDULE_ONLINE, SCHEDULE_THREE_PASS};
+static const enum schedule schedules[] = {SCHEDULE_SUBGROUP, SCHEDULE_GROUP,  SCHEDULE_SPLIT,     SCHEDULE_TICKETS,
+                                          SCHEDULE_HELD,     SCHEDULE_ONLINE, SCHEDULE_THREE_PASS};
 enum { SCHEDULES = sizeof schedules / sizeof schedules[0] };
 
 static struct device_facts device_of(bool cpu, enum subgroup_backend subgroup, uint32_t subgroup_size,
@@ -65,7 +65,9 @@ static void holds_the_row(enum schedule schedule, const struct softmax_rows *row
     assert_true(plan->vector == 1 || rows->dense);
     if (schedule == SCHEDULE_SUBGROUP || schedule == SCHEDULE_GROUP)
         assert_true((int64_t)plan->team * plan->packets * plan->vector >= columns);
-    if (schedule == SCHEDULE_SPLIT)
+    if (schedule == SCHEDULE_HELD)
+        assert_true((int64_t)plan->team * plan->packets * plan->vector >= plan->chunk && plan->team == plan->group);
+    if (schedule == SCHEDULE_SPLIT || schedule == SCHEDULE_HELD)
         assert_true(plan->chunk % ((int64_t)plan->group * plan->vector) == 0 && plan->chunk * plan->splits >= columns);
 }
 

@@ -255,6 +255,29 @@ static void softmax_splits_many_rows_last(void **state) {
     assert_non_null(variant_refusal(variant_named(CLATTN_OP_SOFTMAX, "three_pass"), &facts, &problem));
 }
 
+/* Where groups wait for each other: long rows whose chunks all run at once. */
+static void softmax_holds_long_rows(void **state) {
+    struct device_facts facts = facts_with(CAP_BIT(CAP_GRID));
+    struct problem problem = problem_of(CLATTN_OP_SOFTMAX);
+    (void)state;
+    problem.columns = 16 * SOFTMAX_CHUNK_BYTES / 2; /* of fp16: a chunk per compute unit */
+    assert_int_equal(variant_pick(&facts, &problem)->schedule, SCHEDULE_SPLIT);
+    facts.starts_in_order = true;
+    assert_int_equal(variant_pick(&facts, &problem)->schedule, SCHEDULE_HELD);
+    problem.columns++;
+    assert_int_equal(variant_pick(&facts, &problem)->schedule, SCHEDULE_SPLIT);
+    assert_null(variant_refusal(variant_named(CLATTN_OP_SOFTMAX, "split_held"), &facts, &problem));
+    problem.columns = SOFTMAX_GROUP_COLUMNS;
+    assert_int_equal(variant_pick(&facts, &problem)->schedule, SCHEDULE_GROUP);
+    problem.columns++;
+    assert_int_equal(variant_pick(&facts, &problem)->schedule, SCHEDULE_HELD);
+    problem.softmax_function = CLATTN_LOG_SUM_EXP;
+    assert_int_equal(variant_pick(&facts, &problem)->schedule, SCHEDULE_SPLIT);
+    facts.caps = 0;
+    problem.softmax_function = CLATTN_SOFTMAX;
+    assert_int_equal(variant_pick(&facts, &problem)->schedule, SCHEDULE_SPLIT);
+}
+
 /* Every operation, row and unsuitable problem: a refusal begins with a capital and ends with a full stop. */
 static const char *pick_of(uint64_t caps, int64_t batch, int64_t nq, int64_t nk) {
     const struct device_facts facts = facts_with(caps);
@@ -346,6 +369,7 @@ int main(void) {
         cmocka_unit_test(picks_the_first_that_accepts),
         cmocka_unit_test(softmax_schedules_follow_the_row_length),
         cmocka_unit_test(softmax_splits_many_rows_last),
+        cmocka_unit_test(softmax_holds_long_rows),
         cmocka_unit_test(few_queries_are_decoded),
         cmocka_unit_test(long_keys_are_split_where_queries_do_not_fill_the_device),
         cmocka_unit_test(refusals_are_sentences),
