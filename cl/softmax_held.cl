@@ -1,6 +1,6 @@
-/* Softmax along long rows in one launch that reads every element once: a work-group holds a chunk of a row in registers,
- * publishes its state, waits for those of the row's other chunks, and writes. Tickets deal out the chunks of a row one
- * behind the other, so that its groups run together where the device holds that many.
+/* Softmax along long rows in one launch that reads every element once: a work-group holds a chunk of a row in
+ * registers, publishes its state, waits for those of the row's other chunks, and writes. Tickets deal out the chunks of
+ * a row one behind the other, so that its groups run together where the device holds that many.
  *
  * Nothing is taken for granted of that: a group whose patience ends makes a state that is missing itself, from the
  * elements, and goes on. A chunk's elements change (in place) only after its state is there, so that a state made of
