@@ -167,19 +167,43 @@ static INLINED bool biases_come(const part_t *part, int step) {
     return PAIRS_NARROW && part->biases_adjoin && job_first_key(&part->job, step) + BLOCK_KEYS <= part->job.sequence.nk;
 }
 
+/* Into registers, while the scores are made. */
 static INLINED void biases_fetch(const part_t *part, uint *biases, int step) {
-    if (biases_come(part, step))
+    if (!BIASES_STAGED && biases_come(part, step))
         pairs_fetch(biases, part->bias.plane, part->first_query, job_first_key(&part->job, step),
                     part->job.sequence.nq);
 }
 
+static INLINED __local uchar *biases_place(const part_t *part) {
+    return part->line->biases + part->group * (TILE_M * BLOCK_KEYS * 2);
+}
+
+/* Into local memory, when scores have left their registers free. Steps beyond the last have none. */
+static INLINED void biases_stage(const part_t *part, int step) {
+#if BIASES_STAGED
+    if (step < part->job.key_blocks)
+        pairs_stage(biases_place(part), part->bias.plane, part->first_query, job_first_key(&part->job, step),
+                    part->job.sequence.nq, part->job.sequence.nk);
+#endif
+}
+
+static INLINED void biases_arrive(void) {
+#if BIASES_STAGED
+    pairs_arrive();
+#endif
+}
+
 static INLINED void scores_bend(const part_t *part, acc_t *s, const uint *biases, int step) {
     const int first_key = job_first_key(&part->job, step);
-    pairs_curve(s, part->bias, (float)(part->distance + first_key));
-    if (biases_come(part, step))
-        pairs_add(s, biases);
-    else if (BIAS)
+    const bool come = BIASES_STAGED || biases_come(part, step), scaled = BIAS && !SOFTCAP && !ALIBI && come;
+    if (!scaled)
+        pairs_curve(s, part->bias, (float)(part->distance + first_key));
+    if (come) {
+        biases_arrive();
+        pairs_add(s, biases, biases_place(part), scaled ? part->bias.scale : 1.0f);
+    } else if (BIAS) {
         pairs_add_singly(s, part->bias, part->first_query, first_key, part->job.sequence.nq, part->job.sequence.nk);
+    }
 }
 
 /* What happens to scores between product and softmax. Both ends of a band are rarely in one block. */
@@ -236,6 +260,7 @@ static INLINED void attend(part_t *part, float scale, const uint *q, acc_t *o, l
     if (BAND && GROUPS > 1)
         step = skip_hidden(part, step);
     uint count = part->done;
+    biases_stage(part, step);
     keys_wait(part, count);
     take_turn(part);
     scores_issue(part, s, q, count);
@@ -247,6 +272,7 @@ static INLINED void attend(part_t *part, float scale, const uint *q, acc_t *o, l
     lazy_raise(state, s, scale, factor);
     lazy_exponentiate(state, s, scale);
     operand_pack_all(p, s);
+    biases_stage(part, job_step(&part->job, step + 1));
     for (int next; (next = job_step(&part->job, step + 1)) < part->job.key_blocks; step = next, count++) {
         keys_wait(part, count + 1);
         take_turn(part);
@@ -264,6 +290,7 @@ static INLINED void attend(part_t *part, float scale, const uint *q, acc_t *o, l
         if (grown)
             lazy_rescale(o, VALUE_TILES, factor);
         operand_pack_all(p, s);
+        biases_stage(part, job_step(&part->job, next + 1));
     }
     if (!Q_HELD)
         part_free_queries(part);

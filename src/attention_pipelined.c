@@ -52,7 +52,8 @@ static bool is_copyable(const clattn_tensor *tensor) {
 void attention_pipelined_survey(const clattn_attention_op *op, struct problem *problem) {
     problem->copyable = is_copyable(&op->q) && is_copyable(&op->k) && is_copyable(&op->v);
     problem->out_aligned = check_aligned(&op->o, COPY_ALIGN);
-    problem->positive_scale = attention_scale(op) > 0 && isfinite(attention_scale(op) * 1.5F); /* times log2 e */
+    problem->positive_scale = attention_scale(op) > 0 && isfinite(attention_scale(op) * 1.5F) &&
+                              isfinite(op->softcap * 1.5F); /* times log2 e */
 }
 
 /* Of all heads. *blocks: of one head, of one batch or of all sequences that lie one behind the other. */
@@ -132,13 +133,23 @@ struct kind {
     struct pipeline_shape shape;
     int32_t dtype, out_dtype, bias_dtype, head_dim, value_dim, out_aligned;
     uint32_t modifiers;
-    int32_t unused;
+    int32_t biases_staged;
 };
 
+/* Biases of 16 bits go through local memory where that has room for them. */
+static bool stages_biases(const struct problem *problem, const struct choice *choice,
+                          const struct pipeline_shape *shape) {
+    const bool narrow = problem->bias_dtype == CLATTN_F16 || problem->bias_dtype == CLATTN_BF16;
+    const size_t bytes = pipeline_bias_bytes(shape);
+    return (problem->modifiers & MODIFIER_BIAS) != 0 && narrow && bytes > 0 &&
+           pipeline_bytes(shape, problem->head_dim, problem->value_dim) + bytes <= choice->facts.local_memory;
+}
+
 static struct kind kind_of(const struct problem *problem, const struct choice *choice) {
+    const struct pipeline_shape shape = pipeline_shape_of(&choice->parameters);
     return (struct kind){
         .variant = choice->variant,
-        .shape = pipeline_shape_of(&choice->parameters),
+        .shape = shape,
         .dtype = (int32_t)problem->dtype,
         .out_dtype = (int32_t)problem->out_dtype,
         .head_dim = (int32_t)problem->head_dim,
@@ -146,6 +157,7 @@ static struct kind kind_of(const struct problem *problem, const struct choice *c
         .bias_dtype = (int32_t)problem->bias_dtype,
         .modifiers = problem->modifiers,
         .out_aligned = problem->out_aligned,
+        .biases_staged = stages_biases(problem, choice, &shape),
     };
 }
 
@@ -156,8 +168,9 @@ static clattn_status build(clattn_context *context, const struct problem *proble
     pipeline_options(&kind->shape, pipeline, sizeof pipeline);
     attention_call_options(problem, modifiers, sizeof modifiers);
     snprintf(options, sizeof options,
-             "%s %s -DELEMENT=%d -DOUT_ELEMENT=%d -DHEAD_DIM=%d -DVALUE_DIM=%d -DOUT_ALIGNED=%d", pipeline, modifiers,
-             kind->dtype, kind->out_dtype, kind->head_dim, kind->value_dim, kind->out_aligned);
+             "%s %s -DELEMENT=%d -DOUT_ELEMENT=%d -DHEAD_DIM=%d -DVALUE_DIM=%d -DOUT_ALIGNED=%d%s", pipeline, modifiers,
+             kind->dtype, kind->out_dtype, kind->head_dim, kind->value_dim, kind->out_aligned,
+             kind->biases_staged ? " -DBIASES_STAGED=1" : "");
     ready->mask = NULL;
     if (has_mask(problem))
         FORWARD(attention_mask_program(context, &choice->facts, &ready->mask));
@@ -192,11 +205,15 @@ static uint64_t new_mark(void) {
     return ((os_time_ns() << 20) + count) * UINT64_C(0x9e3779b97f4a7c15) | 1;
 }
 
-/* The scale goes into what changes scores, where something does. */
+/* The scale goes into what changes scores, where something does; what tanh is multiplied by stays, unless something is
+ * added behind that. */
 static float exponent_scale(const clattn_attention_op *op, const struct problem *problem) {
     const double log2_e = 1.4426950408889634;
-    const unsigned changes = MODIFIER_SOFTCAP | MODIFIER_ALIBI | MODIFIER_BIAS;
-    return (float)((problem->modifiers & changes) != 0 ? log2_e : (double)attention_scale(op) * log2_e);
+    const unsigned adds = MODIFIER_ALIBI | MODIFIER_BIAS;
+    if ((problem->modifiers & adds) != 0)
+        return (float)log2_e;
+    return (float)((problem->modifiers & MODIFIER_SOFTCAP ? (double)op->softcap : (double)attention_scale(op)) *
+                   log2_e);
 }
 
 static void set_workspace(struct launch *launch, const clattn_workspace *workspace) {

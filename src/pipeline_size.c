@@ -12,7 +12,8 @@ enum {
     PANEL_COLUMNS = 64,
     ROW_BYTES = 128,                       /* of a panel */
     OTHER_BYTES = 256 + 3 * 128 + 2 * 128, /* barriers, three maps and two jobs */
-    ALIGNMENT = 1024                       /* which the compiler may leave free before the array */
+    BIAS_ALIGNMENT = 128,
+    ALIGNMENT = 1024 /* which the compiler may leave free before the array */
 };
 
 enum { MOST_GROUPS = 3, MOST_STAGES = 4, MOST_KEYS = 256, MOST_HEADS = 1024 };
@@ -80,6 +81,11 @@ size_t pipeline_bytes(const struct pipeline_shape *shape, int64_t head_dim, int6
     const size_t block = operand_bytes(shape->block_keys, head_dim) + operand_bytes(shape->block_keys, value_dim);
     return ALIGNMENT + (size_t)shape->q_slots * operand_bytes(pipeline_block_queries(shape), head_dim) +
            (size_t)shape->stages * block + OTHER_BYTES;
+}
+
+size_t pipeline_bias_bytes(const struct pipeline_shape *shape) {
+    const bool suits = shape->block_keys == 64 || shape->block_keys == 128;
+    return suits ? (size_t)(pipeline_block_queries(shape) * shape->block_keys * 2 + BIAS_ALIGNMENT) : 0;
 }
 
 void pipeline_options(const struct pipeline_shape *shape, char *options, size_t size) {

@@ -25,6 +25,8 @@ int pipeline_block_queries(const struct pipeline_shape *shape);
 size_t pipeline_items(const struct pipeline_shape *shape);
 /* Local memory, with what aligning it may cost. */
 size_t pipeline_bytes(const struct pipeline_shape *shape, int64_t head_dim, int64_t value_dim);
+/* What biases of 16 bits take besides where they go through local memory; 0: blocks are not of a size for that. */
+size_t pipeline_bias_bytes(const struct pipeline_shape *shape);
 /* The options that the kernels are built with, but for the problem's own. */
 void pipeline_options(const struct pipeline_shape *shape, char *options, size_t size);
 

@@ -49,7 +49,7 @@ struct product {
 struct async_copy {
     void *to;
     const void *from;
-    int bytes;
+    int bytes, size; /* of the source, and of the place, whose rest becomes 0 */
 };
 
 struct item {

@@ -4,11 +4,12 @@
 
 #include <string.h>
 
-enum { CHUNK_BYTES = 16, MATRIX_ROWS = 8, QUAD = 4 };
+enum { CHUNK_BYTES = 16, WORD_BYTES = 4, MATRIX_ROWS = 8, QUAD = 4 };
 
 void machine_ldmatrix(uint32_t address, int transposed, uint32_t *words);
 void machine_mma(float *sums, const uint32_t *a, uint32_t b0, uint32_t b1);
 void machine_async_copy(void *to, const void *from, int bytes);
+void machine_async_piece(void *to, const void *from, int bytes, int inside);
 void machine_async_wait(void);
 
 static const struct item *warp_of(const struct item *item) {
@@ -73,13 +74,13 @@ void machine_mma(float *sums, const uint32_t *a, uint32_t b0, uint32_t b1) {
 /* ---- asynchronous copies ----------------------------------------------------------------------------------------- */
 
 static void complete(const struct async_copy *copy) {
-    memset(copy->to, 0, CHUNK_BYTES);
+    memset(copy->to, 0, (size_t)copy->size);
     memcpy(copy->to, copy->from, (size_t)copy->bytes);
 }
 
-static void check_source(const unsigned char *from, int bytes) {
+static void check_source(const unsigned char *from, int bytes, int size) {
     const struct machine_memory *memory = group->launch->memory;
-    if ((uintptr_t)from % CHUNK_BYTES != 0)
+    if ((uintptr_t)from % (uintptr_t)size != 0)
         machine_fail("a copy from a misaligned place");
     for (int i = 0; i < MACHINE_ARGUMENTS && memory[i].size > 0; i++)
         if (from >= memory[i].begin && from + bytes <= memory[i].begin + memory[i].size)
@@ -88,16 +89,24 @@ static void check_source(const unsigned char *from, int bytes) {
 }
 
 /* Until it is complete, at some time before it is waited for, there is NaN. */
-void machine_async_copy(void *to, const void *from, int bytes) {
+static void copy(void *to, const void *from, int bytes, int size) {
     struct item *item = group->current;
-    if (item->async_count == MOST_ASYNC || bytes < 0 || bytes > CHUNK_BYTES || (uintptr_t)to % CHUNK_BYTES != 0)
+    if (item->async_count == MOST_ASYNC || bytes < 0 || bytes > size || (uintptr_t)to % (uintptr_t)size != 0)
         machine_fail("copy %d of %d bytes, to %p", item->async_count, bytes, to);
     if (bytes > 0)
-        check_source(from, bytes);
-    memset(to, 0xff, CHUNK_BYTES);
-    item->async[item->async_count++] = (struct async_copy){to, from, bytes};
+        check_source(from, bytes, size);
+    memset(to, 0xff, (size_t)size);
+    item->async[item->async_count++] = (struct async_copy){to, from, bytes, size};
     if (machine_random(group, 4) == 0)
         complete(&item->async[--item->async_count]);
+}
+
+void machine_async_copy(void *to, const void *from, int bytes) {
+    copy(to, from, bytes, CHUNK_BYTES);
+}
+
+void machine_async_piece(void *to, const void *from, int bytes, int inside) {
+    copy(to, from, inside, bytes == CHUNK_BYTES ? CHUNK_BYTES : WORD_BYTES);
 }
 
 void machine_async_wait(void) {
