@@ -54,6 +54,7 @@ struct ring_talk {
     const clattn_ring_transport *transport;
     clattn_status status; /* of this rank, or what ring_agree() found */
     bool broken;          /* the transport has failed: no callback any more */
+    bool told;            /* all ranks know that one has failed, and leave */
     char text[512];       /* why status is no success */
     uint64_t waited_ns;   /* in callbacks that wait */
     bool pending[RING_TAGS];
@@ -63,7 +64,7 @@ struct ring_talk {
 void ring_talk_begin(struct ring_talk *talk, const clattn_ring_transport *transport);
 /* Keeps the first failure, with the thread's error text. */
 void ring_note(struct ring_talk *talk, clattn_status status);
-/* All ranks: is anyone in trouble? True where all may go on. `digest` must be the same everywhere. */
+/* All ranks: is anyone in trouble? True where all may go on; once it is false it stays so. `digest` must be the same everywhere. */
 bool ring_agree(struct ring_talk *talk, uint64_t digest);
 /* A transfer to the next rank and from the one before. Bytes of 0 are passed over. */
 void ring_begin(struct ring_talk *talk, int32_t tag, const void *send, size_t send_bytes, void *receive,

@@ -61,7 +61,7 @@ static clattn_status plan(clattn_context *context, const clattn_op *op, const cl
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 static const struct ring_kind *kind_of(const clattn_op *op) {
-    static const struct ring_kind *const kinds[] = {&ring_attention};
+    static const struct ring_kind *const kinds[] = {&ring_attention, &ring_decode};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (op != NULL && op->kind == kinds[i]->kind)
             return kinds[i];
@@ -110,7 +110,7 @@ clattn_status ring_call(clattn_context *context, const clattn_op *op, const clat
     ring_note(&talk, plan(context, op, launch, kind, &sizes));
     if (ring_agree(&talk, sizes.digest)) {
         kind->run(context, op, launch, &talk, &event);
-        if (talk.status != CLATTN_SUCCESS || !ring_agree(&talk, 0))
+        if (!ring_agree(&talk, 0))
             drain(launch, &event);
         else
             hand_over(launch, event);

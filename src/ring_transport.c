@@ -74,7 +74,7 @@ static void note_trouble(struct ring_talk *talk, uint64_t trouble, bool alike) {
 
 bool ring_agree(struct ring_talk *talk, uint64_t digest) {
     uint64_t values[3] = {trouble_of(talk), digest, ~digest};
-    if (talk->broken)
+    if (talk->broken || talk->told)
         return false;
     const uint64_t start = os_time_ns();
     const clattn_status status = talk->transport->max(talk->transport->user, values, 3);
@@ -83,6 +83,7 @@ bool ring_agree(struct ring_talk *talk, uint64_t digest) {
         note_broken(talk, "max", status);
     else
         note_trouble(talk, values[0], values[1] == ~values[2]);
+    talk->told = talk->status != CLATTN_SUCCESS;
     return talk->status == CLATTN_SUCCESS;
 }
 

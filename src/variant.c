@@ -301,6 +301,8 @@ const char *variant_op_name(clattn_op_kind op) {
         return "attention_cascade";
     case CLATTN_OP_RING_ATTENTION:
         return "ring_attention";
+    case CLATTN_OP_RING_DECODE:
+        return "ring_decode";
     }
     return "unknown";
 }

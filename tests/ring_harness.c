@@ -60,6 +60,14 @@ struct ring_problem ring_problem_of(const struct attention_case *shape, clattn_d
     return problem;
 }
 
+struct ring_problem ring_decode_of(const struct attention_case *shape, clattn_dtype dtype, int32_t ranks) {
+    struct ring_problem problem = ring_problem_of(shape, dtype, CLATTN_RING_CONTIGUOUS, ranks);
+    problem.decode = true;
+    for (int32_t i = 0; i < ranks; i++)
+        problem.q_shards[i] = (clattn_ring_shard){{{0, shape->nq}}};
+    return problem;
+}
+
 void ring_problem_free(struct ring_problem *problem) {
     attention_data_free(&problem->whole);
 }
@@ -90,6 +98,20 @@ static struct test_tensor upload_rows(const clattn_ring_shard *shard, clattn_dty
 
 /* ---- calls ---- */
 
+/* Of the rank's attention; its first key's position counts in the diagonal. */
+static void make_decode(const struct ring_problem *problem, int32_t i) {
+    struct ring_rank *rank = &ring_ranks[i];
+    const clattn_attention_op *settings = &problem->whole.settings;
+    const int64_t bottom_right = settings->k.dims[2] - settings->q.dims[2];
+    const int64_t diagonal = settings->causal == CLATTN_CAUSAL_TOP_LEFT ? 0 : bottom_right;
+    clattn_ring_decode_init(&rank->decode);
+    rank->decode.attention = rank->op.attention;
+    rank->decode.attention.has_diagonal = 1;
+    rank->decode.attention.diagonal =
+        (settings->has_diagonal ? settings->diagonal : diagonal) - problem->k_shards[i].pieces[0].first;
+    rank->made = &rank->decode.head;
+}
+
 static void upload_rank(const struct ring_problem *problem, int32_t i) {
     struct ring_rank *rank = &ring_ranks[i];
     struct attention_data whole = problem->whole;
@@ -119,6 +141,8 @@ static void upload_rank(const struct ring_problem *problem, int32_t i) {
     rank->op.q_shard = problem->q_shards[i];
     rank->op.k_shards = problem->k_shards;
     rank->made = &rank->op.head;
+    if (problem->decode)
+        make_decode(problem, i);
 }
 
 /* Exactly what the rank asks for, full of NaN. */
@@ -157,12 +181,18 @@ clattn_ring_group *ring_upload(const struct ring_problem *problem, uint32_t time
     return group;
 }
 
+static clattn_status dispatch(struct ring_rank *rank) {
+    clattn_context *context = rank->device.clattn;
+    if (rank->made == NULL)
+        return CLATTN_INTERNAL_ERROR;
+    if (rank->made->kind == CLATTN_OP_RING_DECODE)
+        return clattn_ring_decode(context, (const clattn_ring_decode_op *)rank->made, &rank->launch);
+    return clattn_ring_attention(context, (const clattn_ring_attention_op *)rank->made, &rank->launch);
+}
+
 static void *call(void *argument) {
     struct ring_rank *rank = argument;
-    rank->status =
-        rank->made == NULL
-            ? CLATTN_INTERNAL_ERROR
-            : clattn_ring_attention(rank->device.clattn, (const clattn_ring_attention_op *)rank->made, &rank->launch);
+    rank->status = dispatch(rank);
     snprintf(rank->text, sizeof rank->text, "%s", rank->status == CLATTN_SUCCESS ? "" : clattn_last_error());
     return NULL;
 }

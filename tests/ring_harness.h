@@ -13,6 +13,7 @@ enum { RING_MOST_RANKS = 4 };
 struct ring_problem {
     struct attention_data whole;
     int32_t ranks;
+    bool decode; /* all ranks have all queries, and keys that follow each other */
     clattn_ring_shard q_shards[RING_MOST_RANKS], k_shards[RING_MOST_RANKS];
 };
 
@@ -27,6 +28,7 @@ struct ring_rank {
     clattn_ring_transport transport;
     clattn_ring_launch launch;
     clattn_ring_attention_op op;
+    clattn_ring_decode_op decode;
     const clattn_op *made; /* the operation that is called; NULL: none */
     size_t device_bytes, host_bytes;
     double waited;
@@ -42,6 +44,8 @@ int ring_close(void **state);
 /* Random Q, K and V; both spread alike. */
 struct ring_problem ring_problem_of(const struct attention_case *shape, clattn_dtype dtype, clattn_ring_split split,
                                     int32_t ranks);
+/* The same for decode. */
+struct ring_problem ring_decode_of(const struct attention_case *shape, clattn_dtype dtype, int32_t ranks);
 void ring_problem_free(struct ring_problem *problem);
 
 /* Gives every rank its tensors, its side of a new group, and the memory that it asks for. */

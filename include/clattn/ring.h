@@ -111,7 +111,7 @@ CLATTN_API void clattn_ring_launch_init(clattn_ring_launch *launch, cl_command_q
                                         const clattn_ring_transport *transport);
 
 /* Bytes of workspace on the device and of host memory that the call of this op needs. Checks all that the call checks
- * of op and transport; asks no other rank. Both fall as 1 / ranks. */
+ * of op and transport; asks no other rank. Both fall as 1 / ranks, but for clattn_ring_decode(). */
 CLATTN_API clattn_status clattn_ring_staging(clattn_context *context, const clattn_op *op,
                                              const clattn_ring_launch *launch, size_t *device_bytes,
                                              size_t *host_bytes);
@@ -138,6 +138,27 @@ typedef struct clattn_ring_attention_op {
 CLATTN_API void clattn_ring_attention_init(clattn_ring_attention_op *op);
 CLATTN_API clattn_status clattn_ring_attention(clattn_context *context, const clattn_ring_attention_op *op,
                                                const clattn_ring_launch *launch);
+
+/* ---- decode ------------------------------------------------------------------------------------------------------ */
+
+/* clattn_attention() of the same few queries on every rank over the keys of all ranks, for caches that are spread over
+ * devices: each rank attends to its own keys, and the partial results are gathered and merged everywhere, in the same
+ * order.
+ *
+ *   attention   q, o, lse: alike on all ranks, where every rank gets the whole result; k, v: this rank's keys
+ *
+ * All that clattn_attention() takes besides belongs to this rank's keys, lengths, pages and codes too, but for q_offsets,
+ * which there are not, and sinks, which are given on all ranks and counted once. With causal, window or alibi a diagonal
+ * says where this rank's keys begin: first query's position - first key's position. Partial results are fp32; staging
+ * memory is ranks times one of them. */
+typedef struct clattn_ring_decode_op {
+    clattn_op head;
+    clattn_attention_op attention;
+} clattn_ring_decode_op;
+
+CLATTN_API void clattn_ring_decode_init(clattn_ring_decode_op *op);
+CLATTN_API clattn_status clattn_ring_decode(clattn_context *context, const clattn_ring_decode_op *op,
+                                            const clattn_ring_launch *launch);
 
 #ifdef __cplusplus
 }
