@@ -122,6 +122,12 @@ static clattn_status check_overlap(const clattn_attention_backward_op *op) {
     return check_all_disjoint(tensors, 5, sizeof tensors / sizeof *tensors);
 }
 
+void attention_gradients_describe(const clattn_attention_backward_op *op, clattn_dtype out, struct problem *problem) {
+    attention_describe(&op->attention, problem);
+    problem->out_dtype = out;
+    problem->aligned = problem->aligned && check_aligned(&op->dout, ROW_ALIGN);
+}
+
 static bool is_empty(const clattn_tensor *tensor) {
     return !tensor_is_present(tensor) || check_product(tensor->dims, tensor->rank) == 0;
 }
@@ -134,9 +140,7 @@ static clattn_status check(clattn_context *context, const clattn_op *head, struc
     FORWARD(check_operands(context, op, &out));
     FORWARD(check_modifiers(context, op));
     FORWARD(check_overlap(op));
-    attention_describe(&op->attention, problem);
-    problem->out_dtype = out;
-    problem->aligned = problem->aligned && check_aligned(&op->dout, ROW_ALIGN);
+    attention_gradients_describe(op, out, problem);
     *empty =
         is_empty(&op->dq) && is_empty(&op->dk) && is_empty(&op->dv) && is_empty(&op->dbias) && is_empty(&op->dsinks);
     return CLATTN_SUCCESS;

@@ -7,6 +7,9 @@
 
 #include <clattn/training.h>
 
+/* What the choice depends on, of a checked struct; out: the dtype of dq, dk and dv. */
+void attention_gradients_describe(const clattn_attention_backward_op *op, clattn_dtype out, struct problem *problem);
+
 /* Makes choice->parameters those that run; refuses what cannot run. Comes before all of these. */
 clattn_status attention_gradients_plan(const clattn_attention_backward_op *op, const struct problem *problem,
                                        struct choice *choice);

@@ -27,7 +27,7 @@ struct ring_task {
     int64_t q_first, q_rows, k_first, k_rows;
     bool limited; /* has the limits, with this diagonal */
     int64_t diagonal;
-    int pieces; /* bits of those of the queries' shard that have these rows, after ring_shard_joined() */
+    int pieces, key_pieces; /* bits of those of either shard that have these rows, after ring_shard_joined() */
 };
 
 /* Pieces that follow each other in the sequence as one, empty ones last. */

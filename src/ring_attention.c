@@ -58,8 +58,9 @@ static clattn_status scratch_of(clattn_context *context, const clattn_ring_atten
         return CLATTN_SUCCESS;
     for (int32_t step = 0; step < blocks->ranks; step++) {
         const int32_t owner = ring_owner(launch->transport, step);
-        const clattn_tensor k = step == 0 ? op->attention.k : ring_block_of(blocks, owner, blocks->head_dim);
-        const clattn_tensor v = step == 0 ? op->attention.v : ring_block_of(blocks, owner, blocks->value_dim);
+        clattn_tensor k = op->attention.k, v = op->attention.v;
+        if (step > 0)
+            ring_block_place(blocks, owner, NULL, 0, &k, &v);
         struct ring_task tasks[RING_MOST_TASKS];
         const int count = ring_tasks(&op->q_shard, &op->k_shards[owner], &limits, tasks);
         for (int i = 0; i < count; i++) {
@@ -125,7 +126,7 @@ static clattn_status start(struct rank *rank) {
     rank->chain.launch.workspace = (clattn_workspace){.buffer = workspace->buffer,
                                                       .offset = workspace->offset + rank->layout.scratch,
                                                       .size = workspace->size - rank->layout.scratch};
-    return ring_chain_fill(&rank->chain, &rank->results.lse, -INFINITY);
+    return ring_chain_fill(&rank->chain, &rank->results.lse, -INFINITY, NULL);
 }
 
 static clattn_status compute(struct rank *rank, int32_t step) {
@@ -138,7 +139,8 @@ static clattn_status compute(struct rank *rank, int32_t step) {
     if (count == 0 || check_product(op->q.dims, 3) == 0)
         return CLATTN_SUCCESS;
     if (step > 0) {
-        FORWARD(ring_stage_upload(&rank->stage, step, &k, &v));
+        FORWARD(ring_stage_upload(&rank->stage, step));
+        ring_stage_place(&rank->stage, step, &k, &v);
         copied = rank->stage.copied[step % RING_SLOTS];
     }
     for (int i = 0; i < count; i++)

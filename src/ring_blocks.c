@@ -76,7 +76,41 @@ uint64_t ring_digest(const struct ring_blocks *blocks, clattn_op_kind kind) {
     return XXH64(blocks->shards, (size_t)blocks->ranks * sizeof *blocks->shards, XXH64(values, sizeof values, 0));
 }
 
-clattn_tensor ring_block_of(const struct ring_blocks *blocks, int32_t owner, int64_t columns) {
-    const int64_t dims[4] = {blocks->batch, blocks->heads, clattn_ring_shard_rows(&blocks->shards[owner]), columns};
-    return clattn_tensor_dense(NULL, blocks->dtype, 4, dims);
+size_t ring_area(int64_t elements, clattn_dtype dtype) {
+    const size_t bytes = (size_t)elements * clattn_dtype_size(dtype);
+    return (bytes + RING_ALIGN - 1) / RING_ALIGN * RING_ALIGN;
+}
+
+static int64_t key_rows(const struct ring_blocks *blocks, int32_t owner) {
+    return blocks->batch * blocks->heads * clattn_ring_shard_rows(&blocks->shards[owner]);
+}
+
+static size_t keys_bytes(const struct ring_blocks *blocks, int32_t owner) {
+    return ring_area(key_rows(blocks, owner) * blocks->head_dim, blocks->dtype);
+}
+
+size_t ring_block_bytes(const struct ring_blocks *blocks, int32_t owner) {
+    const int64_t values = key_rows(blocks, owner) * blocks->value_dim;
+    return keys_bytes(blocks, owner) + (size_t)values * clattn_dtype_size(blocks->dtype);
+}
+
+size_t ring_largest_block(const struct ring_blocks *blocks) {
+    size_t most = 0;
+    for (int32_t i = 0; i < blocks->ranks; i++) {
+        const size_t bytes = ring_block_bytes(blocks, i);
+        most = bytes > most ? bytes : most;
+    }
+    return (most + RING_ALIGN - 1) / RING_ALIGN * RING_ALIGN;
+}
+
+void ring_block_place(const struct ring_blocks *blocks, int32_t owner, cl_mem buffer, size_t at, clattn_tensor *k,
+                      clattn_tensor *v) {
+    const int64_t rows = clattn_ring_shard_rows(&blocks->shards[owner]);
+    const int64_t k_dims[4] = {blocks->batch, blocks->heads, rows, blocks->head_dim};
+    const int64_t v_dims[4] = {blocks->batch, blocks->heads, rows, blocks->value_dim};
+    const size_t element = clattn_dtype_size(blocks->dtype);
+    *k = clattn_tensor_dense(buffer, blocks->dtype, 4, k_dims);
+    *v = clattn_tensor_dense(buffer, blocks->dtype, 4, v_dims);
+    k->offset = (int64_t)(at / element);
+    v->offset = (int64_t)((at + keys_bytes(blocks, owner)) / element);
 }

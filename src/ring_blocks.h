@@ -24,7 +24,13 @@ struct ring_blocks {
 struct ring_blocks ring_blocks_of(const struct ring_attention_part *part, const clattn_ring_transport *transport);
 /* Of what must be the same on all ranks. */
 uint64_t ring_digest(const struct ring_blocks *blocks, clattn_op_kind kind);
-/* A block's keys or values, dense, in no buffer. */
-clattn_tensor ring_block_of(const struct ring_blocks *blocks, int32_t owner, int64_t columns);
+
+/* A block is keys [B,Hkv,N,D], dense, and values [B,Hkv,N,Dv] from the next multiple of RING_ALIGN bytes on. */
+#define RING_ALIGN 256
+size_t ring_area(int64_t elements, clattn_dtype dtype); /* bytes, rounded up to RING_ALIGN */
+size_t ring_block_bytes(const struct ring_blocks *blocks, int32_t owner);
+size_t ring_largest_block(const struct ring_blocks *blocks); /* rounded up to RING_ALIGN */
+void ring_block_place(const struct ring_blocks *blocks, int32_t owner, cl_mem buffer, size_t at, clattn_tensor *k,
+                      clattn_tensor *v);
 
 #endif

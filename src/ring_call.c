@@ -61,7 +61,7 @@ static clattn_status plan(clattn_context *context, const clattn_op *op, const cl
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 static const struct ring_kind *kind_of(const clattn_op *op) {
-    static const struct ring_kind *const kinds[] = {&ring_attention, &ring_decode};
+    static const struct ring_kind *const kinds[] = {&ring_attention, &ring_attention_backward, &ring_decode};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (op != NULL && op->kind == kinds[i]->kind)
             return kinds[i];

@@ -22,7 +22,7 @@ struct ring_kind {
                 cl_event *event);
 };
 
-extern const struct ring_kind ring_attention, ring_decode;
+extern const struct ring_kind ring_attention, ring_attention_backward, ring_decode;
 
 /* The whole of a public call. */
 clattn_status ring_call(clattn_context *context, const clattn_op *op, const clattn_ring_launch *launch,

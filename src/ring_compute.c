@@ -49,13 +49,14 @@ clattn_status ring_chain_add(struct ring_chain *chain, const clattn_op *op, cl_e
     return CLATTN_SUCCESS;
 }
 
-clattn_status ring_chain_fill(struct ring_chain *chain, const clattn_tensor *dense, float value) {
+clattn_status ring_chain_fill(struct ring_chain *chain, const clattn_tensor *dense, float value, cl_event after) {
+    const cl_event events[2] = {chain->last, after};
     const size_t bytes = (size_t)check_product(dense->dims, dense->rank) * sizeof value;
     cl_event next = NULL;
     if (bytes == 0)
         return CLATTN_SUCCESS;
     FORWARD_CL(clEnqueueFillBuffer(chain->launch.queue, dense->memory.as.buffer, &value, sizeof value,
-                                   (size_t)dense->offset * sizeof value, bytes, 1, &chain->last, &next),
+                                   (size_t)dense->offset * sizeof value, bytes, after != NULL ? 2 : 1, events, &next),
                "clEnqueueFillBuffer");
     replace(&chain->last, next);
     return CLATTN_SUCCESS;
@@ -153,7 +154,7 @@ static clattn_status add_sinks(struct ring_chain *chain, const clattn_attention_
     clattn_tensor zeros = results->part_o;
     zeros.rank = 2;
     memcpy(zeros.dims, dims, sizeof dims);
-    FORWARD(ring_chain_fill(chain, &zeros, 0));
+    FORWARD(ring_chain_fill(chain, &zeros, 0, NULL));
     *o = results->part_o;
     *lse = results->lse;
     o->strides[BATCH] = o->strides[HEAD] = o->strides[ROW] = 0;

@@ -18,7 +18,8 @@ clattn_status ring_chain_begin(struct ring_chain *chain, clattn_context *context
 void ring_chain_end(struct ring_chain *chain);
 /* Enqueues an operation after the one before and, where not NULL, another event. */
 clattn_status ring_chain_add(struct ring_chain *chain, const clattn_op *op, cl_event after);
-clattn_status ring_chain_fill(struct ring_chain *chain, const clattn_tensor *dense, float value);
+/* Sets a dense F32 tensor. */
+clattn_status ring_chain_fill(struct ring_chain *chain, const clattn_tensor *dense, float value, cl_event after);
 
 /* The result so far, and room for that of a task. */
 struct ring_results {

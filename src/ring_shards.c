@@ -141,7 +141,7 @@ static int add_tasks(const clattn_ring_piece *queries, int64_t q_first, int bit,
         const enum sight sight = sight_of(queries, piece, limits);
         struct ring_task *before = count > 0 ? &tasks[count - 1] : NULL;
         if (sight == WHOLE && before != NULL && !before->limited)
-            before->k_rows += piece->rows;
+            before->k_rows += piece->rows, before->key_pieces |= 1 << i;
         else if (sight != HIDDEN)
             tasks[count++] = (struct ring_task){.q_first = q_first,
                                                 .q_rows = queries->rows,
@@ -149,7 +149,8 @@ static int add_tasks(const clattn_ring_piece *queries, int64_t q_first, int bit,
                                                 .k_rows = piece->rows,
                                                 .limited = sight == PARTLY,
                                                 .diagonal = queries->first + limits->diagonal - piece->first,
-                                                .pieces = bit};
+                                                .pieces = bit,
+                                                .key_pieces = 1 << i};
         k_first += piece->rows;
     }
     return count;

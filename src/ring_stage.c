@@ -5,33 +5,8 @@
 
 #include <string.h>
 
-size_t ring_area(int64_t elements, clattn_dtype dtype) {
-    const size_t bytes = (size_t)elements * clattn_dtype_size(dtype);
-    return (bytes + RING_ALIGN - 1) / RING_ALIGN * RING_ALIGN;
-}
-
-/* ---- sizes ------------------------------------------------------------------------------------------------------- */
-
-static int64_t key_rows(const struct ring_blocks *blocks, int32_t owner) {
-    return blocks->batch * blocks->heads * clattn_ring_shard_rows(&blocks->shards[owner]);
-}
-
-static size_t keys_bytes(const struct ring_blocks *blocks, int32_t owner) {
-    return ring_area(key_rows(blocks, owner) * blocks->head_dim, blocks->dtype);
-}
-
-size_t ring_block_bytes(const struct ring_blocks *blocks, int32_t owner) {
-    const int64_t values = key_rows(blocks, owner) * blocks->value_dim;
-    return keys_bytes(blocks, owner) + (size_t)values * clattn_dtype_size(blocks->dtype);
-}
-
 size_t ring_slot_bytes(const struct ring_blocks *blocks) {
-    size_t most = 0;
-    for (int32_t i = 0; i < blocks->ranks && blocks->ranks > 1; i++) {
-        const size_t bytes = ring_block_bytes(blocks, i);
-        most = bytes > most ? bytes : most;
-    }
-    return (most + RING_ALIGN - 1) / RING_ALIGN * RING_ALIGN;
+    return blocks->ranks > 1 ? ring_largest_block(blocks) : 0;
 }
 
 /* ---- places ------------------------------------------------------------------------------------------------------ */
@@ -44,17 +19,9 @@ void *ring_stage_host(const struct ring_stage *stage, int32_t step) {
     return (char *)stage->launch->host + (size_t)(step % RING_SLOTS) * ring_slot_bytes(&stage->blocks);
 }
 
-static void place(const struct ring_stage *stage, int32_t step, clattn_tensor *k, clattn_tensor *v) {
-    const struct ring_blocks *blocks = &stage->blocks;
-    const int32_t owner = ring_owner(stage->launch->transport, step);
-    const int64_t rows = clattn_ring_shard_rows(&blocks->shards[owner]);
-    const int64_t k_dims[4] = {blocks->batch, blocks->heads, rows, blocks->head_dim};
-    const int64_t v_dims[4] = {blocks->batch, blocks->heads, rows, blocks->value_dim};
-    const size_t at = device_offset(stage, step), element = clattn_dtype_size(blocks->dtype);
-    *k = clattn_tensor_dense(stage->launch->workspace.buffer, blocks->dtype, 4, k_dims);
-    *v = clattn_tensor_dense(stage->launch->workspace.buffer, blocks->dtype, 4, v_dims);
-    k->offset = (int64_t)(at / element);
-    v->offset = (int64_t)((at + keys_bytes(blocks, owner)) / element);
+void ring_stage_place(const struct ring_stage *stage, int32_t step, clattn_tensor *k, clattn_tensor *v) {
+    ring_block_place(&stage->blocks, ring_owner(stage->launch->transport, step), stage->launch->workspace.buffer,
+                     device_offset(stage, step), k, v);
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
@@ -104,7 +71,7 @@ clattn_status ring_stage_pack(struct ring_stage *stage, const clattn_tensor *k, 
     cl_event copied[2] = {NULL, NULL};
     if (bytes == 0)
         return CLATTN_SUCCESS;
-    place(stage, 0, &k_to, &v_to);
+    ring_stage_place(stage, 0, &k_to, &v_to);
     clattn_status status = copy(stage, k, &k_to, launch->num_events_in_wait_list, launch->event_wait_list, &copied[0]);
     if (status == CLATTN_SUCCESS)
         status = copy(stage, v, &v_to, 1, &copied[0], &copied[1]);
@@ -127,11 +94,10 @@ clattn_status ring_stage_settle(struct ring_stage *stage, int32_t step) {
     return CLATTN_SUCCESS;
 }
 
-clattn_status ring_stage_upload(struct ring_stage *stage, int32_t step, clattn_tensor *k, clattn_tensor *v) {
+clattn_status ring_stage_upload(struct ring_stage *stage, int32_t step) {
     const clattn_ring_launch *launch = stage->launch;
     const cl_event used = stage->used[step % RING_SLOTS];
     cl_event copied = NULL;
-    place(stage, step, k, v);
     FORWARD_CL(clEnqueueWriteBuffer(launch->copy_queue, launch->workspace.buffer, CL_FALSE, device_offset(stage, step),
                                     ring_block_bytes(&stage->blocks, ring_owner(launch->transport, step)),
                                     ring_stage_host(stage, step), used != NULL ? 1 : 0, used != NULL ? &used : NULL,

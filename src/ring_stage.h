@@ -7,13 +7,9 @@
 
 #include "ring_blocks.h"
 
-#define RING_ALIGN 256 /* bytes */
 enum { RING_SLOTS = 2 };
 
-size_t ring_area(int64_t elements, clattn_dtype dtype); /* bytes, rounded up to RING_ALIGN */
-
-size_t ring_block_bytes(const struct ring_blocks *blocks, int32_t owner); /* as it is sent */
-size_t ring_slot_bytes(const struct ring_blocks *blocks);                 /* that any block fits into; 0 for one rank */
+size_t ring_slot_bytes(const struct ring_blocks *blocks); /* that any block fits into; 0 for one rank */
 
 /* A rank's staging memory and what uses it. */
 struct ring_stage {
@@ -32,8 +28,9 @@ void ring_stage_end(struct ring_stage *stage);
 clattn_status ring_stage_pack(struct ring_stage *stage, const clattn_tensor *k, const clattn_tensor *v);
 /* Waits until the host's slot of a step is no longer used by the device. */
 clattn_status ring_stage_settle(struct ring_stage *stage, int32_t step);
-/* Enqueues the block's way to the device; where it lies there. */
-clattn_status ring_stage_upload(struct ring_stage *stage, int32_t step, clattn_tensor *k, clattn_tensor *v);
+/* Enqueues the block's way to the device, and where it lies there. */
+clattn_status ring_stage_upload(struct ring_stage *stage, int32_t step);
+void ring_stage_place(const struct ring_stage *stage, int32_t step, clattn_tensor *k, clattn_tensor *v);
 /* The last command that computes with the block. */
 clattn_status ring_stage_used(struct ring_stage *stage, int32_t step, cl_event event);
 

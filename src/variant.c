@@ -303,6 +303,8 @@ const char *variant_op_name(clattn_op_kind op) {
         return "ring_attention";
     case CLATTN_OP_RING_DECODE:
         return "ring_decode";
+    case CLATTN_OP_RING_ATTENTION_BACKWARD:
+        return "ring_attention_backward";
     }
     return "unknown";
 }

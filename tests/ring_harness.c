@@ -96,6 +96,15 @@ static struct test_tensor upload_rows(const clattn_ring_shard *shard, clattn_dty
     return tensor;
 }
 
+static struct test_tensor upload_vector(const clattn_ring_shard *shard, const clattn_tensor *shape, double *whole) {
+    const int64_t rows = clattn_ring_shard_rows(shard), dims[3] = {shape->dims[0], shape->dims[1], rows};
+    double *part = test_array(dims[0] * dims[1] * rows);
+    move_rows(shard, dims[0] * dims[1], shape->dims[2], 1, whole, part, false);
+    const struct test_tensor tensor = test_input(CLATTN_F32, 3, dims, part, NULL, (double)NAN);
+    free(part);
+    return tensor;
+}
+
 /* ---- calls ---- */
 
 /* Of the rank's attention; its first key's position counts in the diagonal. */
@@ -110,6 +119,39 @@ static void make_decode(const struct ring_problem *problem, int32_t i) {
     rank->decode.attention.diagonal =
         (settings->has_diagonal ? settings->diagonal : diagonal) - problem->k_shards[i].pieces[0].first;
     rank->made = &rank->decode.head;
+}
+
+/* Results and their gradients are inputs here. */
+static void make_backward(const struct ring_problem *problem, int32_t i) {
+    struct ring_rank *rank = &ring_ranks[i];
+    const struct gradient_data *data = problem->gradients;
+    const clattn_ring_shard *shard = &problem->q_shards[i];
+    const clattn_tensor *q = &problem->whole.settings.q;
+    const clattn_tensor o = {.dims = {q->dims[0], q->dims[1], q->dims[2], problem->whole.settings.v.dims[3]}};
+    clattn_ring_attention_backward_op *op = &rank->backward;
+    clattn_ring_attention_backward_init(op);
+    op->backward.attention = rank->op.attention;
+    op->q_shard = *shard;
+    op->k_shards = problem->k_shards;
+    test_release(&rank->o);
+    test_release(&rank->lse);
+    rank->o = upload_rows(shard, data->forward.out_dtype, &o, data->o);
+    rank->lse = upload_vector(shard, &o, data->lse);
+    rank->dout = upload_rows(shard, problem->whole.dtype, &o, data->dout);
+    rank->dq = test_output(data->out_dtype, 4, rank->q.view.dims, NULL);
+    rank->dk = test_output(data->out_dtype, 4, rank->k.view.dims, NULL);
+    rank->dv = test_output(data->out_dtype, 4, rank->v.view.dims, NULL);
+    op->backward.attention.o = rank->o.view;
+    op->backward.attention.lse = rank->lse.view;
+    op->backward.dout = rank->dout.view;
+    if (data->dlse) {
+        rank->dlse = upload_vector(shard, &o, data->dlse);
+        op->backward.dlse = rank->dlse.view;
+    }
+    op->backward.dq = rank->dq.view;
+    op->backward.dk = rank->dk.view;
+    op->backward.dv = rank->dv.view;
+    rank->made = &op->head;
 }
 
 static void upload_rank(const struct ring_problem *problem, int32_t i) {
@@ -143,6 +185,8 @@ static void upload_rank(const struct ring_problem *problem, int32_t i) {
     rank->made = &rank->op.head;
     if (problem->decode)
         make_decode(problem, i);
+    if (problem->gradients)
+        make_backward(problem, i);
 }
 
 /* Exactly what the rank asks for, full of NaN. */
@@ -187,6 +231,9 @@ static clattn_status dispatch(struct ring_rank *rank) {
         return CLATTN_INTERNAL_ERROR;
     if (rank->made->kind == CLATTN_OP_RING_DECODE)
         return clattn_ring_decode(context, (const clattn_ring_decode_op *)rank->made, &rank->launch);
+    if (rank->made->kind == CLATTN_OP_RING_ATTENTION_BACKWARD)
+        return clattn_ring_attention_backward(context, (const clattn_ring_attention_backward_op *)rank->made,
+                                              &rank->launch);
     return clattn_ring_attention(context, (const clattn_ring_attention_op *)rank->made, &rank->launch);
 }
 
@@ -218,8 +265,9 @@ void ring_run(int32_t ranks) {
 void ring_release(int32_t ranks, clattn_ring_group **group) {
     for (int32_t i = 0; i < ranks; i++) {
         struct ring_rank *rank = &ring_ranks[i];
-        struct test_tensor *const tensors[] = {&rank->q,   &rank->k,     &rank->v,    &rank->o,
-                                               &rank->lse, &rank->alibi, &rank->sinks};
+        struct test_tensor *const tensors[] = {&rank->q,    &rank->k,     &rank->v,     &rank->o,
+                                               &rank->lse,  &rank->alibi, &rank->sinks, &rank->dout,
+                                               &rank->dlse, &rank->dq,    &rank->dk,    &rank->dv};
         for (size_t t = 0; t < sizeof tensors / sizeof *tensors; t++) {
             if (tensors[t]->buffer)
                 test_release(tensors[t]);
@@ -255,6 +303,29 @@ struct attention_result ring_result(const struct ring_problem *problem) {
     return result;
 }
 
+static void read_rows(const struct ring_rank *rank, const struct test_tensor *tensor, const clattn_ring_shard *shard,
+                      int64_t rows, double *whole) {
+    const int64_t *dims = tensor->view.dims;
+    double *part = test_array(dims[0] * dims[1] * dims[2] * dims[3]);
+    const struct test_device before = use(&rank->device);
+    test_read(tensor, part);
+    use(&before);
+    move_rows(shard, dims[0] * dims[1], rows, dims[3], whole, part, true);
+    free(part);
+}
+
+struct reference_gradients ring_gradients(const struct ring_problem *problem) {
+    struct reference_gradients got = gradients_make(problem->gradients);
+    const int64_t nq = problem->whole.settings.q.dims[2], nk = problem->whole.settings.k.dims[2];
+    for (int32_t i = 0; i < problem->ranks; i++) {
+        const struct ring_rank *rank = &ring_ranks[i];
+        read_rows(rank, &rank->dq, &problem->q_shards[i], nq, got.dq);
+        read_rows(rank, &rank->dk, &problem->k_shards[i], nk, got.dk);
+        read_rows(rank, &rank->dv, &problem->k_shards[i], nk, got.dv);
+    }
+    return got;
+}
+
 /* What no row looks at holds NaN on the devices, while the oracle sees the values. */
 static clattn_ring_group *upload_poisoned(const struct ring_problem *problem) {
     struct ring_problem poisoned = *problem;
@@ -265,11 +336,25 @@ static clattn_ring_group *upload_poisoned(const struct ring_problem *problem) {
     memcpy(poisoned.whole.v, problem->whole.v, (size_t)reference_count(v) * sizeof(double));
     attention_data_poison(&poisoned.whole, (double)NAN);
     clattn_ring_group *group = ring_upload(&poisoned, 60000);
-    for (int32_t i = 0; i < problem->ranks; i++)
+    for (int32_t i = 0; i < problem->ranks; i++) {
         ring_ranks[i].op.k_shards = problem->k_shards;
+        ring_ranks[i].backward.k_shards = problem->k_shards;
+    }
     free(poisoned.whole.k);
     free(poisoned.whole.v);
     return group;
+}
+
+static void compare(const struct ring_problem *problem, const char *name) {
+    if (problem->gradients) {
+        struct reference_gradients got = ring_gradients(problem);
+        gradients_compare(problem->gradients, &got, name);
+        gradients_free(&got);
+        return;
+    }
+    struct attention_result result = ring_result(problem);
+    attention_compare(&problem->whole, &result, name, 64);
+    attention_result_free(&result);
 }
 
 void ring_check(const struct ring_problem *problem) {
@@ -280,8 +365,6 @@ void ring_check(const struct ring_problem *problem) {
     for (int32_t i = 0; i < problem->ranks; i++)
         if (ring_ranks[i].status != CLATTN_SUCCESS)
             fail_msg("rank %d: %s: %s", (int)i, clattn_status_name(ring_ranks[i].status), ring_ranks[i].text);
-    struct attention_result result = ring_result(problem);
-    attention_compare(&problem->whole, &result, name, 64);
-    attention_result_free(&result);
+    compare(problem, name);
     ring_release(problem->ranks, &group);
 }

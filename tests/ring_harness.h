@@ -4,6 +4,7 @@
 #define CLATTN_RING_HARNESS_H
 
 #include "attention_harness.h"
+#include "gradient_harness.h"
 
 #include <clattn/ring.h>
 
@@ -13,7 +14,8 @@ enum { RING_MOST_RANKS = 4 };
 struct ring_problem {
     struct attention_data whole;
     int32_t ranks;
-    bool decode; /* all ranks have all queries, and keys that follow each other */
+    const struct gradient_data *gradients; /* NULL: forward */
+    bool decode;                           /* all ranks have all queries, and keys that follow each other */
     clattn_ring_shard q_shards[RING_MOST_RANKS], k_shards[RING_MOST_RANKS];
 };
 
@@ -21,7 +23,7 @@ struct ring_problem {
 struct ring_rank {
     struct test_device device;
     cl_command_queue copy_queue;
-    struct test_tensor q, k, v, o, lse, alibi, sinks;
+    struct test_tensor q, k, v, o, lse, alibi, sinks, dout, dlse, dq, dk, dv;
     cl_mem workspace;
     void *host;
     cl_event event;
@@ -29,6 +31,7 @@ struct ring_rank {
     clattn_ring_launch launch;
     clattn_ring_attention_op op;
     clattn_ring_decode_op decode;
+    clattn_ring_attention_backward_op backward;
     const clattn_op *made; /* the operation that is called; NULL: none */
     size_t device_bytes, host_bytes;
     double waited;
@@ -55,6 +58,8 @@ void ring_run(int32_t ranks);
 void ring_release(int32_t ranks, clattn_ring_group **group);
 /* The results of all ranks, put together. */
 struct attention_result ring_result(const struct ring_problem *problem);
+/* The gradients of all ranks, put together. */
+struct reference_gradients ring_gradients(const struct ring_problem *problem);
 /* Uploads, runs, and holds the result against the oracle. */
 void ring_check(const struct ring_problem *problem);
 

@@ -169,6 +169,7 @@ clattn_status test_dispatch(clattn_context *context, const clattn_op *op, const 
         return clattn_attention_cascade(context, (const clattn_attention_cascade_op *)op, launch);
     case CLATTN_OP_RING_ATTENTION: /* ring_harness.h */
     case CLATTN_OP_RING_DECODE:
+    case CLATTN_OP_RING_ATTENTION_BACKWARD:
         break;
     }
     fail_msg("no call for operation kind %d", (int)op->kind);

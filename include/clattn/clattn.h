@@ -192,7 +192,8 @@ typedef enum clattn_op_kind {
     CLATTN_OP_SGD = 20,
     CLATTN_OP_ATTENTION_CASCADE = 21, /* clattn/kv_cache.h */
     CLATTN_OP_RING_ATTENTION = 22,    /* this and what follows: clattn/ring.h, with sizes and calls of their own */
-    CLATTN_OP_RING_DECODE = 23
+    CLATTN_OP_RING_DECODE = 23,
+    CLATTN_OP_RING_ATTENTION_BACKWARD = 24
 } clattn_op_kind;
 
 /* The common head of all operation structs; set by their initialisers. */

@@ -139,6 +139,27 @@ CLATTN_API void clattn_ring_attention_init(clattn_ring_attention_op *op);
 CLATTN_API clattn_status clattn_ring_attention(clattn_context *context, const clattn_ring_attention_op *op,
                                                const clattn_ring_launch *launch);
 
+/* Its gradients, by recomputation.
+ *
+ *   backward.attention   the forward call's, with its results o and lse of this rank's rows, which are read here
+ *   backward.dout, dlse  like o and lse; dlse is optional
+ *   backward.dq, dk, dv  like q, k and v: this rank's; all three are required
+ *
+ * While keys and values go round, the gradients of the blocks follow them one step behind, in fp32, and every rank adds
+ * its part, in the order of the ring: the result is the same on every run. dbias and dsinks there are not; sinks may be
+ * given, since lse has them. */
+typedef struct clattn_ring_attention_backward_op {
+    clattn_op head;
+    clattn_attention_backward_op backward;
+    clattn_ring_shard q_shard;
+    const clattn_ring_shard *k_shards;
+} clattn_ring_attention_backward_op;
+
+CLATTN_API void clattn_ring_attention_backward_init(clattn_ring_attention_backward_op *op);
+CLATTN_API clattn_status clattn_ring_attention_backward(clattn_context *context,
+                                                        const clattn_ring_attention_backward_op *op,
+                                                        const clattn_ring_launch *launch);
+
 /* ---- decode ------------------------------------------------------------------------------------------------------ */
 
 /* clattn_attention() of the same few queries on every rank over the keys of all ranks, for caches that are spread over
