@@ -7,6 +7,7 @@
 #include "ring_call.h"
 #include "ring_gradients.h"
 #include "ring_stage.h"
+#include "ring_sums.h"
 #include "status.h"
 #include "tensor.h"
 
@@ -141,22 +142,8 @@ struct rank {
     struct ring_stage stage;
     struct ring_chain chain;
     struct ring_gradients gradients;
-    void *out, *in;            /* sums on the host: what goes on, what comes in */
-    cl_event read[RING_SLOTS]; /* of the sums of even and odd steps, from the device */
-    cl_event wrote;            /* what came in, to the device */
+    struct ring_sums sums;
 };
-
-static void replace(cl_event *event, cl_event by) {
-    if (*event != NULL)
-        clReleaseEvent(*event);
-    *event = by;
-}
-
-static clattn_status wait_for(cl_event event) {
-    if (event != NULL)
-        FORWARD_CL(clWaitForEvents(1, &event), "clWaitForEvents of a transfer to or from the device");
-    return CLATTN_SUCCESS;
-}
 
 static size_t place_of(const struct rank *rank, size_t at) {
     return rank->launch->workspace.offset + at;
@@ -164,10 +151,6 @@ static size_t place_of(const struct rank *rank, size_t at) {
 
 static int32_t owner_of(const struct rank *rank, int32_t step) {
     return ring_owner(rank->launch->transport, step);
-}
-
-static size_t sum_bytes(const struct rank *rank, int32_t step) {
-    return ring_block_bytes(&rank->layout.gradients.blocks, owner_of(rank, step));
 }
 
 static int tasks_of(const struct rank *rank, int32_t step, struct ring_task *tasks) {
@@ -207,8 +190,8 @@ static clattn_status clear_sums(struct rank *rank, int32_t step) {
     ring_block_place(&at->blocks, owner, buffer, place_of(rank, at->sum[slot]), &g->dk, &g->dv);
     ring_block_place(&at->blocks, owner, buffer, place_of(rank, at->part), &g->dk_part, &g->dv_part);
     g->keys_begun = 0;
-    FORWARD(ring_chain_fill(&rank->chain, &g->dk, 0, rank->read[slot]));
-    return ring_chain_fill(&rank->chain, &g->dv, 0, rank->read[slot]);
+    FORWARD(ring_chain_fill(&rank->chain, &g->dk, 0, rank->sums.read[slot]));
+    return ring_chain_fill(&rank->chain, &g->dv, 0, rank->sums.read[slot]);
 }
 
 /* Enqueues this rank's part of a block's gradients; its keys are on their way to the device. */
@@ -229,46 +212,12 @@ static clattn_status compute(struct rank *rank, int32_t step) {
     return step > 0 ? ring_stage_used(&rank->stage, step, rank->chain.last) : CLATTN_SUCCESS;
 }
 
-/* Enqueues the way of what came in to the device; where it lies there. */
-static clattn_status upload_sums(struct rank *rank, int32_t step, clattn_tensor received[2]) {
-    const clattn_ring_launch *launch = rank->launch;
-    const struct ring_gradient_layout *at = &rank->layout.gradients;
-    cl_event wrote = NULL;
-    ring_block_place(&at->blocks, owner_of(rank, step), launch->workspace.buffer, place_of(rank, at->received),
-                     &received[0], &received[1]);
-    if (sum_bytes(rank, step) == 0)
-        return CLATTN_SUCCESS;
-    /* What was there was added in the step before, and has been read since. */
-    FORWARD_CL(clEnqueueWriteBuffer(launch->copy_queue, launch->workspace.buffer, CL_FALSE,
-                                    place_of(rank, at->received), sum_bytes(rank, step), rank->in, 0, NULL, &wrote),
-               "clEnqueueWriteBuffer");
-    replace(&rank->wrote, wrote);
-    FORWARD_CL(clFlush(launch->copy_queue), "clFlush");
-    return CLATTN_SUCCESS;
-}
-
 static clattn_status add_received(struct rank *rank, int32_t step) {
     const clattn_tensor to[2] = {rank->gradients.dk, rank->gradients.dv};
     clattn_tensor received[2];
-    FORWARD(upload_sums(rank, step, received));
-    FORWARD(ring_add(&rank->chain, 2, to, received, rank->wrote));
+    FORWARD(ring_sums_upload(&rank->sums, step, received));
+    FORWARD(ring_add(&rank->chain, 2, to, received, rank->sums.wrote));
     FORWARD_CL(clFlush(rank->launch->queue), "clFlush");
-    return CLATTN_SUCCESS;
-}
-
-/* Enqueues the way of the sums to the host. */
-static clattn_status read_sums(struct rank *rank, int32_t step) {
-    const clattn_ring_launch *launch = rank->launch;
-    const int32_t slot = step % RING_SLOTS;
-    cl_event read = NULL;
-    if (sum_bytes(rank, step) == 0)
-        return CLATTN_SUCCESS;
-    FORWARD_CL(clEnqueueReadBuffer(launch->copy_queue, launch->workspace.buffer, CL_FALSE,
-                                   place_of(rank, rank->layout.gradients.sum[slot]), sum_bytes(rank, step), rank->out,
-                                   1, &rank->chain.last, &read),
-               "clEnqueueReadBuffer");
-    replace(&rank->read[slot], read);
-    FORWARD_CL(clFlush(launch->copy_queue), "clFlush");
     return CLATTN_SUCCESS;
 }
 
@@ -279,13 +228,13 @@ static clattn_status settle(struct rank *rank, int32_t step) {
     if (step == 0)
         FORWARD(ring_stage_settle(&rank->stage, 0));
     FORWARD(ring_stage_settle(&rank->stage, step + 1));
-    FORWARD(wait_for(rank->wrote));
-    return step > 0 ? wait_for(rank->read[(step - 1) % RING_SLOTS]) : CLATTN_SUCCESS;
+    return ring_sums_settle(&rank->sums, step);
 }
 
 /* The sums of the step before go on, those of this step's block come in. */
 static void begin_sums(struct rank *rank, int32_t step) {
-    ring_begin(rank->talk, GRADIENTS, rank->out, sum_bytes(rank, step - 1), rank->in, sum_bytes(rank, step));
+    ring_begin(rank->talk, GRADIENTS, rank->sums.out, ring_sums_bytes(&rank->sums, step - 1), rank->sums.in,
+               ring_sums_bytes(&rank->sums, step));
 }
 
 static void begin_keys(struct rank *rank, int32_t step) {
@@ -298,9 +247,7 @@ static void begin_keys(struct rank *rank, int32_t step) {
 static clattn_status join_sums(struct rank *rank, int32_t step) {
     if (!passes_through(rank, step))
         return add_received(rank, step);
-    void *through = rank->in;
-    rank->in = rank->out;
-    rank->out = through;
+    ring_sums_pass(&rank->sums);
     return CLATTN_SUCCESS;
 }
 
@@ -308,7 +255,7 @@ static clattn_status join_sums(struct rank *rank, int32_t step) {
 static clattn_status move_on(struct rank *rank, int32_t step) {
     if (step + 1 < rank->blocks.ranks && !passes_through(rank, step + 1))
         FORWARD(ring_stage_upload(&rank->stage, step + 1));
-    return passes_through(rank, step) ? CLATTN_SUCCESS : read_sums(rank, step);
+    return passes_through(rank, step) ? CLATTN_SUCCESS : ring_sums_read(&rank->sums, step, rank->chain.last);
 }
 
 static void note(struct rank *rank, clattn_status (*action)(struct rank *rank, int32_t step), int32_t step) {
@@ -358,8 +305,8 @@ static clattn_status write_results(struct rank *rank, cl_event *event) {
     const clattn_attention_backward_op *op = &rank->op->backward;
     clattn_tensor home[2] = {rank->gradients.dk, rank->gradients.dv};
     if (rank->blocks.ranks > 1)
-        FORWARD(upload_sums(rank, rank->blocks.ranks, home));
-    FORWARD(write_result(rank, &home[0], &op->dk, rank->wrote));
+        FORWARD(ring_sums_upload(&rank->sums, rank->blocks.ranks, home));
+    FORWARD(write_result(rank, &home[0], &op->dk, rank->sums.wrote));
     FORWARD(write_result(rank, &home[1], &op->dv, NULL));
     FORWARD(write_result(rank, &rank->gradients.dq, &op->dq, NULL));
     FORWARD_CL(clFlush(rank->launch->queue), "clFlush");
@@ -393,14 +340,11 @@ static void run(clattn_context *context, const clattn_op *head, const clattn_rin
                         .limits = ring_limits_of(&op->backward.attention),
                         .talk = talk};
     ring_note(talk, make_layout(context, op, &rank.blocks, launch, false, &rank.layout));
-    rank.out = (char *)launch->host + RING_SLOTS * ring_slot_bytes(&rank.blocks);
-    rank.in = (char *)rank.out + ring_slot_bytes(&rank.layout.gradients.blocks);
+    ring_sums_begin(&rank.sums, launch, &rank.layout.gradients, RING_SLOTS * ring_slot_bytes(&rank.blocks));
     ring_stage_begin(&rank.stage, context, launch, &rank.blocks);
     if (talk->status == CLATTN_SUCCESS)
         run_rank(&rank, event);
-    for (int i = 0; i < RING_SLOTS; i++)
-        replace(&rank.read[i], NULL);
-    replace(&rank.wrote, NULL);
+    ring_sums_end(&rank.sums);
     ring_stage_end(&rank.stage);
     ring_chain_end(&rank.chain);
 }
