@@ -60,9 +60,11 @@ struct attention_split attention_split_of(const struct device_facts *facts, cons
     const int64_t units = at_least(facts->compute_units, 1), places = units * task->resident;
     if (facts->is_cpu)
         return split_for(task, units * CPU_GROUPS, at_least(CPU_KEYS, CPU_KEYS_PER_ROW * task->rows));
-    const struct attention_split usual =
-        split_for(task, units * GPU_GROUPS, at_least(GPU_KEYS, GPU_KEYS_PER_ROW * task->rows));
-    const struct attention_split filling = split_for(task, places, GPU_KEYS);
+    const int64_t least = at_least(GPU_KEYS, GPU_KEYS_PER_ROW * task->rows);
+    const struct attention_split usual = split_for(task, units * GPU_GROUPS, least);
+    struct attention_split filling = split_for(task, places, least);
+    if (task->blocks * filling.splits < units)
+        filling = split_for(task, places, GPU_KEYS);
     const struct attention_split most = filling.splits > usual.splits ? filling : usual;
     if (!task->even || task->resident < 1)
         return most;

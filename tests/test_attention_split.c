@@ -52,7 +52,9 @@ static void large_work_groups_run_in_waves(void **state) {
     is(split_in(1, false, 128, 32, 8192), 8, 1024); /* lengths differ: they have to balance */
     is(split_in(1, true, 2, 32, 8192), 64, 128);    /* one sequence: chunks are made small for the units' sake */
     is(split_in(1, false, 2, 32, 8192), 64, 128);
-    is(split_in(5, true, 64, 64, 8192), 10, 832); /* as many as fit at once */
+    is(split_in(5, true, 64, 4, 8192), 10, 832);  /* as many as fit at once */
+    is(split_in(5, true, 64, 64, 8192), 4, 2048); /* 32 keys a row, and no unit is left empty */
+    is(split_in(5, true, 8, 64, 8192), 64, 128);  /* some would be */
     is(split_in(5, true, 512, 4, 8192), 1, 8192); /* 512 of 660 places */
     is(split_in(5, true, 400, 4, 8192), 6, 1408); /* too few, and twice as many do not fit */
     is(split_in(5, true, 700, 4, 8192), 4, 2048); /* they do not fit at all */
