@@ -207,7 +207,8 @@ typedef struct clattn_op {
 CLATTN_API clattn_status clattn_supported(clattn_context *context, const clattn_op *op, const clattn_launch *launch);
 
 /* Bytes of workspace that the call needs: 0 is common, but the fastest variant of a device may want some where another
- * device's wants none, so that portable callers always ask. */
+ * device's wants none, so that portable callers always ask. A self-test that the call then makes, and that fails, leaves
+ * another variant, which may want more: after clattn_prepare() the answer is final. */
 CLATTN_API clattn_status clattn_workspace_size(clattn_context *context, const clattn_op *op,
                                                const clattn_launch *launch, size_t *bytes);
 
