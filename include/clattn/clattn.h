@@ -143,8 +143,8 @@ CLATTN_API clattn_tensor clattn_tensor_dense(cl_mem buffer, clattn_dtype dtype, 
 
 /* Other views of the same memory: indices first .. first + count - 1 of a dim; two dims exchanged. Negative dims count
  * from the end. So q out of packed rows qkv [1,N,3 H,D], as attention takes it, [1,H,N,D], is
- * clattn_tensor_transpose(clattn_tensor_slice(qkv, 2, 0, H), 1, 2). Where the tensor does not have these dims or indices
- * the view has rank 0, and every call refuses it. */
+ * clattn_tensor_transpose(clattn_tensor_slice(qkv, 2, 0, H), 1, 2). Where the tensor does not have these dims or
+ * indices the view has rank 0, and every call refuses it. */
 CLATTN_API clattn_tensor clattn_tensor_slice(clattn_tensor tensor, int32_t dim, int64_t first, int64_t count);
 CLATTN_API clattn_tensor clattn_tensor_transpose(clattn_tensor tensor, int32_t dim, int32_t other);
 
@@ -207,8 +207,8 @@ typedef struct clattn_op {
 CLATTN_API clattn_status clattn_supported(clattn_context *context, const clattn_op *op, const clattn_launch *launch);
 
 /* Bytes of workspace that the call needs: 0 is common, but the fastest variant of a device may want some where another
- * device's wants none, so that portable callers always ask. A self-test that the call then makes, and that fails, leaves
- * another variant, which may want more: after clattn_prepare() the answer is final. */
+ * device's wants none, so that portable callers always ask. A self-test that the call then makes, and that fails,
+ * leaves another variant, which may want more: after clattn_prepare() the answer is final. */
 CLATTN_API clattn_status clattn_workspace_size(clattn_context *context, const clattn_op *op,
                                                const clattn_launch *launch, size_t *bytes);
 
