@@ -26,6 +26,7 @@ norm_backward_columns(global const float *workspace, global byte_t *dweight, glo
     const long column = (long)get_group_id(0) * LANES + item % LANES;
     global const float *partial = workspace + partial_at + column;
     float2 sum = (float2)(0.0f);
+#pragma unroll 8 /* so many loads at a time are on their way */
     for (int team = (int)slice; team < teams && column < columns; team += SLICES)
         sum += (float2)(DWEIGHT_DTYPE != 0 ? partial[team * columns] : 0.0f,
                         DBIAS_DTYPE != 0 ? partial[plane + team * columns] : 0.0f);

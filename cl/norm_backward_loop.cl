@@ -19,7 +19,7 @@ norm_backward_loop(global const byte_t *x, global const byte_t *dy, global const
                    const struct rows_layout layout, const long weight_at, const long partial_at, const long plane,
                    const int groups, const float eps) {
     REDUCE_SCRATCH(scratch);
-    struct gradient gradient = {x, dy, dsum, weight, dx, 0, 0, 0, 0, weight_at};
+    struct gradient gradient = {x, dy, dsum, weight, dx, 0, 0, 0, 0, 0};
     const long team = (long)get_group_id(0) * (GROUP / TEAM) + sg_item() / TEAM, teams = (long)groups * (GROUP / TEAM);
     const long sums_at = partial_at + team * layout.columns;
     const float columns = (float)layout.columns;
@@ -28,7 +28,7 @@ norm_backward_loop(global const byte_t *x, global const byte_t *dy, global const
     float2 sums, means;
     for (long first = 0; first < layout.rows; first += teams) {
         row_numbered(&layout, first + team, &row);
-        gradient_locate(&layout, row.number, &gradient);
+        gradient_locate(&layout, row.number, 0, weight_at, &gradient);
         mine.count = mine.mean = mine.squares = 0.0f;
         FOR_EACH_BLOCK (index, &row, 0) {
             packet_t value[BLOCK];
@@ -53,10 +53,10 @@ norm_backward_loop(global const byte_t *x, global const byte_t *dy, global const
                 const uint at = BLOCK_INDEX(index, i);
                 const packet_t normal = (gradient_x(&gradient, &row, at) - mean - shift) * factor;
                 const packet_t given = gradient_dy(&gradient, &row, at);
-                if (PARTIALS) {
+                if (DWEIGHT)
                     add_partial(workspace, sums_at, &row, at, given * normal, first == 0);
+                if (DBIAS)
                     add_partial(workspace, sums_at + plane, &row, at, given, first == 0);
-                }
                 gradient_write(&gradient, &row, at, gradient_weigh(&gradient, &row, at, given), normal, means, factor);
             }
         }

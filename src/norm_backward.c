@@ -64,7 +64,7 @@ static clattn_status norm_backward_check(clattn_context *context, const clattn_o
 /* ---- plan -------------------------------------------------------------------------------------------------------- */
 
 /* The second kernel's work-groups: neighbouring columns, and parts of the teams. */
-enum { COLUMN_LANES = 32, COLUMN_GROUP = 512, ROWS_PER_TEAM = 8 };
+enum { COLUMN_LANES = 32, COLUMN_GROUP = 1024, ROWS_PER_TEAM = 8 };
 
 struct norm_backward_job {
     struct rows rows;
@@ -72,13 +72,14 @@ struct norm_backward_job {
     struct rows_kernel kernel;
     int64_t groups, teams; /* teams that have rows */
     int lanes, slices;
-    bool sums; /* dweight or dbias is wanted */
+    int planes;      /* how many of dweight and dbias are wanted */
+    bool local_sums; /* a team's part of them is in local memory */
 };
 
-static const char *const macros[] = {"X_DTYPE",  "DY_DTYPE", "DSUM_DTYPE", "WEIGHT_DTYPE",
-                                     "DX_DTYPE", "LAYER",    "ONE_PLUS",   "PARTIALS"};
+static const char *const macros[] = {"X_DTYPE", "DY_DTYPE", "DSUM_DTYPE", "WEIGHT_DTYPE", "DX_DTYPE",
+                                     "LAYER",   "ONE_PLUS", "DWEIGHT",    "DBIAS",        "LOCAL_SUMS"};
 
-static struct rows_kernel kernel_of(const clattn_norm_backward_op *op, enum schedule schedule, bool sums) {
+static struct rows_kernel kernel_of(const clattn_norm_backward_op *op, enum schedule schedule, bool local_sums) {
     const bool loops = schedule == SCHEDULE_ONLINE;
     return (struct rows_kernel){.file = loops ? "norm_backward_loop.cl" : "norm_backward.cl",
                                 .kernel = loops ? "norm_backward_loop" : "norm_backward_registers",
@@ -86,7 +87,8 @@ static struct rows_kernel kernel_of(const clattn_norm_backward_op *op, enum sche
                                 .values = {rows_dtype(&op->x), rows_dtype(&op->dy), rows_dtype(&op->dsum),
                                            rows_dtype(&op->weight), rows_dtype(&op->dx),
                                            op->function == CLATTN_LAYER_NORM,
-                                           op->one_plus_weight != 0 && tensor_is_present(&op->weight), sums},
+                                           op->one_plus_weight != 0 && tensor_is_present(&op->weight),
+                                           tensor_is_present(&op->dweight), tensor_is_present(&op->dbias), local_sums},
                                 .count = sizeof macros / sizeof macros[0]};
 }
 
@@ -98,12 +100,51 @@ static void find_rows(const clattn_norm_backward_op *op, struct rows *rows) {
     rows->aligned = rows->aligned && rows->layout.columns % 4 == 0;
 }
 
+/* 32-bit registers of a GPU's compute unit, as a rule, and those that a work-item takes beside what it holds. */
+enum { UNIT_REGISTERS = 65536, WORK_REGISTERS = 40, UNIT_ITEMS = 1024 };
+
+/* A work-item holds its part of two rows, and of the sums. */
+static int64_t registers_of(const struct norm_backward_job *job, int planes) {
+    return WORK_REGISTERS + (2 + planes) * (int64_t)job->plan.packets * job->plan.vector;
+}
+
+static uint64_t sums_bytes(const struct norm_backward_job *job) {
+    return sizeof(float) * (uint64_t)(job->planes * job->plan.packets * job->plan.vector) * (uint64_t)job->plan.group;
+}
+
+/* The parameter "sums": 1 in registers, 2 in local memory, 0 there where registers are too few. */
+static clattn_status place_sums(const struct choice *choice, struct norm_backward_job *job) {
+    enum { SPARE = 2048 }; /* bytes for reductions */
+    const int sums = parameters_get(&choice->parameters, "sums", 0);
+    const bool fits = sums_bytes(job) + SPARE <= choice->facts.local_memory;
+    const bool held = choice->variant->schedule == SCHEDULE_GROUP;
+    RETURN_IF(held && sums == 2 && !fits, CLATTN_INVALID_ARGUMENT,
+              "parameters: sums = 2 takes %llu bytes of local memory, and there are %llu",
+              (unsigned long long)(sums_bytes(job) + SPARE), (unsigned long long)choice->facts.local_memory);
+    const bool many = registers_of(job, job->planes) * job->plan.group > UNIT_REGISTERS;
+    job->local_sums = held && job->planes > 0 && fits && (sums == 2 || (sums == 0 && many));
+    return CLATTN_SUCCESS;
+}
+
+/* How many work-groups a GPU's compute unit holds at once, as far as can be told. */
+static int64_t resident_groups(const struct device_facts *facts, const struct norm_backward_job *job) {
+    int64_t registers = registers_of(job, job->local_sums ? 0 : job->planes);
+    if (job->plan.registers > 0 && job->plan.registers < registers)
+        registers = job->plan.registers;
+    int64_t most = UNIT_REGISTERS / (registers * job->plan.group);
+    if (most > UNIT_ITEMS / job->plan.group)
+        most = UNIT_ITEMS / job->plan.group;
+    if (job->local_sums && most > (int64_t)(facts->local_memory / sums_bytes(job)))
+        most = (int64_t)(facts->local_memory / sums_bytes(job));
+    return most > 0 ? most : 1;
+}
+
 /* As many work-groups as the device holds at once, fewer where that leaves them few rows. */
 static void cut_rows(const struct device_facts *facts, struct norm_backward_job *job) {
     const bool cpu = (facts->caps & CAP_BIT(CAP_CPU)) != 0;
     const int64_t rows = job->rows.layout.rows, teams = job->plan.group / job->plan.team;
-    const int64_t resident = (int64_t)facts->compute_units * (cpu ? 4 : 1024);
-    const int64_t most = (resident + job->plan.group - 1) / job->plan.group;
+    const int64_t most =
+        (int64_t)facts->compute_units * (cpu ? (3 + job->plan.group) / job->plan.group : resident_groups(facts, job));
     const int64_t worth = (rows + teams * ROWS_PER_TEAM - 1) / (teams * ROWS_PER_TEAM);
     job->groups = most < worth ? most : worth;
     job->teams = job->groups * teams < rows ? job->groups * teams : rows;
@@ -124,10 +165,11 @@ static void cut_columns(const struct device_facts *facts, struct norm_backward_j
 
 static clattn_status make_job(const clattn_op *head, const struct choice *choice, struct norm_backward_job *job) {
     const clattn_norm_backward_op *op = (const clattn_norm_backward_op *)head;
-    job->sums = tensor_is_present(&op->dweight) || tensor_is_present(&op->dbias);
+    job->planes = tensor_is_present(&op->dweight) + tensor_is_present(&op->dbias);
     find_rows(op, &job->rows);
-    job->kernel = kernel_of(op, choice->variant->schedule, job->sums);
     FORWARD(rows_plan(choice, &job->rows, &job->plan));
+    FORWARD(place_sums(choice, job));
+    job->kernel = kernel_of(op, choice->variant->schedule, job->local_sums);
     cut_rows(&choice->facts, job);
     cut_columns(&choice->facts, job);
     return CLATTN_SUCCESS;
@@ -153,7 +195,10 @@ static clattn_status norm_backward_plan(clattn_context *context, const clattn_op
     (void)run_selftest;
     struct rows rows;
     find_rows((const clattn_norm_backward_op *)head, &rows);
+    const int sums = parameters_get(&choice->parameters, "sums", 0);
     FORWARD(rows_choose(choice, &rows));
+    if (sums != 0)
+        parameters_put(&choice->parameters, "sums", sums);
     return check_barriers(head, choice);
 }
 
@@ -171,7 +216,7 @@ static clattn_status norm_backward_workspace(clattn_context *context, const clat
     (void)problem;
     struct norm_backward_job job;
     FORWARD(make_job(head, choice, &job));
-    *bytes = job.sums ? 2 * sizeof(float) * (size_t)plane_of(&job) : 0;
+    *bytes = job.planes > 0 ? 2 * sizeof(float) * (size_t)plane_of(&job) : 0;
     return CLATTN_SUCCESS;
 }
 
@@ -192,7 +237,7 @@ static clattn_status get_programs(clattn_context *context, const clattn_norm_bac
                                   struct program *program[2]) {
     program[1] = NULL;
     FORWARD(rows_program(context, facts, &job->rows, &job->plan, &job->kernel, &program[0]));
-    return job->sums ? columns_program(context, op, job, facts, &program[1]) : CLATTN_SUCCESS;
+    return job->planes > 0 ? columns_program(context, op, job, facts, &program[1]) : CLATTN_SUCCESS;
 }
 
 static clattn_status norm_backward_prepare(clattn_context *context, const clattn_op *head,
@@ -215,7 +260,7 @@ static clattn_status enqueue_rows(const clattn_norm_backward_op *op, const struc
     launch_buffer(&launch, rows_buffer(&op->dsum));
     launch_buffer(&launch, rows_buffer(&op->weight));
     launch_buffer(&launch, op->dx.memory.as.buffer);
-    launch_buffer(&launch, job->sums ? workspace->buffer : NULL);
+    launch_buffer(&launch, job->planes > 0 ? workspace->buffer : NULL);
     launch_struct(&launch, &job->rows.layout, sizeof job->rows.layout);
     launch_long(&launch, op->weight.offset);
     launch_long(&launch, (int64_t)(workspace->offset / sizeof(float)));
@@ -254,9 +299,9 @@ static clattn_status norm_backward_enqueue(clattn_context *context, const clattn
     struct sequence sequence;
     FORWARD(make_job(head, choice, &job));
     FORWARD(get_programs(context, op, &job, &choice->facts, program));
-    sequence_begin(&sequence, context, launch, job.sums ? 2 : 1);
+    sequence_begin(&sequence, context, launch, job.planes > 0 ? 2 : 1);
     clattn_status status = enqueue_rows(op, &job, &launch->workspace, program[0], &sequence);
-    if (status == CLATTN_SUCCESS && job.sums)
+    if (status == CLATTN_SUCCESS && job.planes > 0)
         status = enqueue_columns(op, &job, &launch->workspace, program[1], &sequence);
     sequence_end(&sequence);
     return status;

@@ -54,6 +54,7 @@ const char *parameters_refusal(const struct parameters *set) {
         {"group", 0, 1024, true, "group must be 0 or a power of two up to 1024."},
         {"blocks", 0, 65536, false, "blocks must lie in 0..65536."},
         {"vector", 0, 8, true, "vector must be 0, 1, 4 or 8."},
+        {"sums", 0, 2, false, "sums must lie in 0..2."},
     };
     if (parameters_get(set, "vector", 0) == 2)
         return "vector must be 0, 1, 4 or 8.";

@@ -136,6 +136,8 @@ clattn_status rows_choose(struct choice *choice, const struct rows *rows) {
         parameters_put(&choice->parameters, "team", plan.team);
     parameters_put(&choice->parameters, "group", plan.group);
     parameters_put(&choice->parameters, "vector", plan.vector);
+    if (plan.registers > 0)
+        parameters_put(&choice->parameters, "registers", plan.registers);
     return CLATTN_SUCCESS;
 }
 
@@ -173,13 +175,15 @@ static struct kind kind_of(const struct device_facts *facts, const struct rows *
 static clattn_status build(clattn_context *context, const struct kind *kind, const struct rows_kernel *kernel,
                            struct program **program) {
     const struct softmax_plan *plan = &kind->plan;
-    char options[640];
+    char options[640], limit[48] = "";
+    if (plan->registers > 0)
+        snprintf(limit, sizeof limit, " -cl-nv-maxrregcount=%d", plan->registers);
     int used = snprintf(options, sizeof options,
                         "-DSUBGROUP_BACKEND=%s -DOUTER=%d -DDENSE=%d -DALIGNED=%d -DVECTOR=%d -DPARTIAL=%d "
-                        "-DPACKETS=%d -DUNROLLED=%d -DSG_SIZE=%d -DTEAM=%d -DGROUP=%d%s",
+                        "-DPACKETS=%d -DUNROLLED=%d -DSG_SIZE=%d -DTEAM=%d -DGROUP=%d%s%s",
                         device_subgroup_name(plan->backend), kind->outer, kind->dense, plan->aligned, plan->vector,
                         plan->partial, plan->packets, plan->unrolled, plan->subgroup, plan->team, plan->group,
-                        (kind->caps & CAP_BIT(CAP_HALF_TYPE)) != 0 ? " -DHALF_TYPE" : "");
+                        (kind->caps & CAP_BIT(CAP_HALF_TYPE)) != 0 ? " -DHALF_TYPE" : "", limit);
     for (int i = 0; i < kernel->count; i++)
         used +=
             snprintf(options + used, sizeof options - (size_t)used, " -D%s=%d", kernel->macros[i], kernel->values[i]);

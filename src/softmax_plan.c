@@ -330,8 +330,6 @@ static clattn_status cut_held(const struct device_facts *facts, const struct sof
     plan->patience = PATIENCE;
     FORWARD(take(parameters, "packets", MOST_PACKETS, &packets));
     FORWARD(take(parameters, "patience", 1 << 20, &plan->patience));
-    if (plan->backend == SUBGROUP_NVIDIA)
-        plan->registers = parameters_get(parameters, "registers", 0);
     plan_packets(facts, rows, packets, plan);
     plan->chunk = (int64_t)packets * plan->group * plan->vector;
     plan->splits = rows->layout.columns > 0 ? divide_up(rows->layout.columns, plan->chunk) : 1;
@@ -378,6 +376,7 @@ clattn_status softmax_plan_make(const struct device_facts *facts, enum schedule 
     if (whole_group || plan->team > lane_limit(facts) || plan->team > plan->group)
         plan->team = plan->group;
     plan->backend = softmax_plan_backend(facts, plan->team, plan->group);
+    plan->registers = plan->backend == SUBGROUP_NVIDIA ? parameters_get(parameters, "registers", 0) : 0;
     const bool is_local = plan->backend == SUBGROUP_LOCAL;
     plan->subgroup = !is_local || plan->team > lane_limit(facts) ? lane_limit(facts) : plan->team;
     if (held)

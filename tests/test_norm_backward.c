@@ -193,6 +193,19 @@ static bool next_way(const struct problem *problem, enum row_ways ways, size_t *
     return found;
 }
 
+static bool accepts(const struct problem *problem, struct row_way way) {
+    clattn_launch launch;
+    struct run run = begin(problem);
+    clattn_launch_init(&launch, device.queue);
+    launch.variant = way.variant;
+    launch.parameters = way.parameters;
+    const clattn_status status = clattn_supported(device.clattn, &run.op.head, &launch);
+    end(&run);
+    if (status != CLATTN_UNSUPPORTED)
+        CHECK(status);
+    return status == CLATTN_SUCCESS;
+}
+
 static void compare(const struct problem *problem, struct row_way way, const char *what, int64_t count,
                     const double *got, const double *want, const double *plain) {
     struct reference_error error = {0};
@@ -204,21 +217,34 @@ static void compare(const struct problem *problem, struct row_way way, const cha
                  (long long)error.index, error.got, error.want, error.bound);
 }
 
-static void check(const struct problem *problem, enum row_ways ways) {
-    struct results want = results_of(problem), plain = results_of(problem), got = results_of(problem);
+static void compare_all(const struct problem *problem, struct row_way way, const struct results *want,
+                        const struct results *plain) {
+    struct results got = results_of(problem);
+    run_way(problem, way, &got);
+    compare(problem, way, "dx", count_of(problem), got.dx, want->dx, plain->dx);
+    if (problem->with_dweight)
+        compare(problem, way, "dweight", problem->norm.columns, got.dweight, want->dweight, plain->dweight);
+    if (problem->with_dbias)
+        compare(problem, way, "dbias", problem->norm.columns, got.dbias, want->dbias, plain->dbias);
+    free_results(&got);
+}
+
+/* The ways that `ways` names, and those of the list that the device takes. */
+static void check_with(const struct problem *problem, enum row_ways ways, const struct row_way *list, size_t count) {
+    struct results want = results_of(problem), plain = results_of(problem);
     struct row_way way;
     answer(problem, &want, &plain);
-    for (size_t index = 0; next_way(problem, ways, &index, &way);) {
-        run_way(problem, way, &got);
-        compare(problem, way, "dx", count_of(problem), got.dx, want.dx, plain.dx);
-        if (problem->with_dweight)
-            compare(problem, way, "dweight", problem->norm.columns, got.dweight, want.dweight, plain.dweight);
-        if (problem->with_dbias)
-            compare(problem, way, "dbias", problem->norm.columns, got.dbias, want.dbias, plain.dbias);
-    }
+    for (size_t index = 0; next_way(problem, ways, &index, &way);)
+        compare_all(problem, way, &want, &plain);
+    for (size_t i = 0; i < count; i++)
+        if (accepts(problem, list[i]))
+            compare_all(problem, list[i], &want, &plain);
     free_results(&want);
     free_results(&plain);
-    free_results(&got);
+}
+
+static void check(const struct problem *problem, enum row_ways ways) {
+    check_with(problem, ways, NULL, 0);
 }
 
 /* ---- tests -------------------------------------------------------------------------------------------------------- */
@@ -262,6 +288,19 @@ static void shapes_by_every_way(void **state) {
             check(&problem, i == 2 || i == 3 ? ROWS_EVERY_WAY : ROWS_CHOSEN);
             release(&problem);
         }
+}
+
+/* A team's part of dweight and dbias in registers, and in local memory. */
+static void places_of_sums(void **state) {
+    static const struct row_way ways[] = {{"group", "group=64,vector=4,sums=1"}, {"group", "group=64,vector=4,sums=2"}};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct problem problem = problem_of(CLATTN_LAYER_NORM, 41, 1000);
+        problem.with_dweight = i != 1;
+        problem.with_dbias = i != 2;
+        check_with(&problem, ROWS_CHOSEN, ways, 2);
+        release(&problem);
+    }
 }
 
 static void mixed_dtypes(void **state) {
@@ -335,9 +374,13 @@ static void bad_arguments(void **state) {
 
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(more_than_two_axes), cmocka_unit_test(shapes_by_every_way),
-        cmocka_unit_test(mixed_dtypes),       cmocka_unit_test(optional_operands_and_places),
-        cmocka_unit_test(no_rows_no_columns), cmocka_unit_test(bad_arguments),
+        cmocka_unit_test(more_than_two_axes),
+        cmocka_unit_test(shapes_by_every_way),
+        cmocka_unit_test(places_of_sums),
+        cmocka_unit_test(mixed_dtypes),
+        cmocka_unit_test(optional_operands_and_places),
+        cmocka_unit_test(no_rows_no_columns),
+        cmocka_unit_test(bad_arguments),
     };
     return support_main("norm backward", tests, sizeof tests / sizeof tests[0]);
 }
