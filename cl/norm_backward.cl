@@ -1,6 +1,6 @@
-/* Gradients of RMSNorm and LayerNorm along rows that a team holds in registers, as it does, there or in local memory, its
- * part of dweight and dbias: every element is read once. While a row is worked on, the team's next one is on its way to
- * the last-level cache. */
+/* Gradients of RMSNorm and LayerNorm along rows that a team holds in registers, as it does, there or in local memory,
+ * its part of dweight and dbias: every element is read once. While a row is worked on, the team's next one is on its
+ * way to the last-level cache. */
 
 /* Parameters: those of norm_backward.clh and row_share.clh. */
 #include "norm_backward.clh"
