@@ -1,6 +1,6 @@
 /* The language model on a device: a paged cache that a page pool keeps account of, and steps that each take some tokens
- * of every sequence, be they a part of its prompt or the one that the step before chose. Commands on one in-order queue:
- * a chosen token goes from step to step without passing through the host. */
+ * of every sequence, be they a part of its prompt or the one that the step before chose. Commands on one in-order
+ * queue: a chosen token goes from step to step without passing through the host. */
 #ifndef CLIENTS_DECODER_H
 #define CLIENTS_DECODER_H
 
@@ -45,8 +45,8 @@ void decoder_open(struct decoder *decoder, struct client *client, const struct d
                   clattn_dtype cache_dtype, int64_t most_steps);
 void decoder_close(struct decoder *decoder);
 
-/* Takes counts[b] >= 1 further tokens of each sequence b, whose ids lie one behind the other; ids NULL: of each sequence
- * the one that the step before chose. Does not wait where ids is NULL. */
+/* Takes counts[b] >= 1 further tokens of each sequence b, whose ids lie one behind the other; ids NULL: of each
+ * sequence the one that the step before chose. Does not wait where ids is NULL. */
 void decoder_step(struct decoder *decoder, const int32_t *counts, const int32_t *ids);
 
 /* Waits, and reads what the steps so far have left. Either pointer may be NULL. */
