@@ -1,8 +1,8 @@
 /* The language model on a device against the host's double precision.
  *
  * In fp32 it generates by itself, and its 200 tokens of each sequence must be the host's. That says something only
- * where no two words are so alike that rounding decides between them: the smallest margin of the host's choices must be more
- * than twice the largest error of a logit, for two logits may move towards each other.
+ * where no two words are so alike that rounding decides between them: the smallest margin of the host's choices must be
+ * more than twice the largest error of a logit, for two logits may move towards each other.
  *
  * In fp16, and in fp16 with a cache of int8 codes, it is given the host's tokens. No choice of words hides there how
  * far a logit is off: at most twice as far as with the host's own version, which works in double precision but rounds
