@@ -243,25 +243,6 @@ static void bad_launches_are_named_on_all_ranks(void **state) {
     ring_problem_free(&problem);
 }
 
-static void bad_groups_are_refused(void **state) {
-    (void)state;
-    clattn_ring_group *group = NULL;
-    clattn_ring_transport transport;
-    assert_int_equal(clattn_ring_group_create(0, 0, &group), CLATTN_INVALID_ARGUMENT);
-    assert_int_equal(clattn_ring_group_create(257, 0, &group), CLATTN_INVALID_ARGUMENT);
-    assert_non_null(strstr(clattn_last_error(), "ranks = 257"));
-    assert_int_equal(clattn_ring_group_create(2, 0, NULL), CLATTN_INVALID_ARGUMENT);
-    CHECK(clattn_ring_group_create(2, 0, &group));
-    assert_int_equal(clattn_ring_group_transport(group, 2, &transport), CLATTN_INVALID_ARGUMENT);
-    assert_non_null(strstr(clattn_last_error(), "rank = 2"));
-    assert_int_equal(clattn_ring_group_transport(NULL, 0, &transport), CLATTN_INVALID_ARGUMENT);
-    assert_int_equal(clattn_ring_group_transport(group, 0, NULL), CLATTN_INVALID_ARGUMENT);
-    clattn_ring_group_release(&group);
-    assert_null(group);
-    clattn_ring_group_release(&group);
-    clattn_ring_group_abort(NULL);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_refused_rank_makes_all_return, ring_open, ring_close),
@@ -270,7 +251,6 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_transport_that_breaks_anywhere_makes_all_return, ring_open, ring_close),
         cmocka_unit_test_setup_teardown(bad_operations_are_named, ring_open, ring_close),
         cmocka_unit_test_setup_teardown(bad_launches_are_named_on_all_ranks, ring_open, ring_close),
-        cmocka_unit_test(bad_groups_are_refused),
     };
     return support_main("ring_faults", tests, sizeof tests / sizeof *tests);
 }
