@@ -538,6 +538,14 @@ class Misuse(Case):
             ("bench", "attention", "--shape", "1,2,2,8,8,8", "ragged=5,6"): "q_offsets[2] = 11",
             ("bench", "attention", "--shape", "2,2,2,8,8,8", "k_lengths=1,2,3"): "k_lengths=1,2,3",
             ("bench", "attention", "--shape", "1,2,2,8,8,8", "paged=0"): "paged=0",
+            ("ring", "attention"): "no operation",
+            ("ring", "ranks=0"): "ranks=0",
+            ("ring", "ranks=two"): "ranks=two",
+            ("ring", "--shape", "1,2,3"): "B,HQ,HKV,N,D",
+            ("ring", "--dtype", "i8"): "i8",
+            ("ring", "split=halves"): "split=halves",
+            ("ring", "speed=9"): "speed",
+            ("ring", "--shape", "1,3,2,8,8", "ranks=1"): "3",
         }
         for words, reason in wrong.items():
             with self.subTest(words=words):
@@ -562,7 +570,7 @@ class Misuse(Case):
                 self.assertIn(value, done.stderr)
 
     def test_every_command_has_help_with_an_example(self):
-        for words in ((), ("info",), ("run",), ("check",), ("bench",), ("tune",)):
+        for words in ((), ("info",), ("run",), ("check",), ("bench",), ("ring",), ("tune",)):
             self.assertIn("Example", self.ok(*words, "--help"))
         self.assertRegex(self.ok("--version"), r"^clattn \d+\.\d+\.\d+$")
 
@@ -657,6 +665,13 @@ class Reports(Case):
         self.assertRegex(done.stdout, r"(?m)^softmax .* ok  group=64$")
         self.assertRegex(done.stdout, r"(?m)^softmax .* ok  group=128,vector=1$")
         self.assertEqual(len(re.findall(r"(?m)^softmax ", done.stdout)), 2)
+
+    def test_ranks_are_measured_beside_one_device(self):
+        for more in ((), ("backward=1", "overlap=0", "split=contiguous")):
+            said = self.ok("ring", "--shape", "1,2,1,100,64", "ranks=1,3", "runs=1", *more)
+            rows = [line.split() for line in said.splitlines() if re.match(r" +[13] ", line)]
+            self.assertEqual([row[0] for row in rows], ["1", "3"], said)
+            self.assertIn("one device", said)
 
     def test_hidden_allocations_count(self):
         words = ("bench", "softmax", "--shape", "64,256", "--json")

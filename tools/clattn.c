@@ -17,6 +17,7 @@ static const struct command {
     {"run", command_run, "one operation on tensors from NumPy files"},
     {"check", command_check, "every variant against the double-precision oracle"},
     {"bench", command_bench, "speed, memory and errors"},
+    {"ring", command_ring, "attention over several devices, beside one"},
     {"tune", command_tune, "finds faster tile sizes for a device"},
     {"tune-worker", command_tune_worker, NULL}, /* a process of tune */
 };

@@ -14,6 +14,7 @@ int command_info(int argc, char **argv);
 int command_run(int argc, char **argv);
 int command_check(int argc, char **argv);
 int command_bench(int argc, char **argv);
+int command_ring(int argc, char **argv);
 int command_tune(int argc, char **argv);
 int command_tune_worker(int argc, char **argv); /* for command_tune alone */
 
