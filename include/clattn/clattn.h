@@ -23,6 +23,7 @@
 extern "C" {
 #endif
 
+/* The version of the headers; clattn_version() has that of the library. */
 #define CLATTN_VERSION_MAJOR 0
 #define CLATTN_VERSION_MINOR 1
 #define CLATTN_VERSION_PATCH 0
@@ -35,6 +36,7 @@ extern "C" {
 
 /* ---- status ------------------------------------------------------------------------------------------------------ */
 
+/* What a call returns; clattn_last_error() has the exact reason. */
 typedef enum clattn_status {
     CLATTN_SUCCESS = 0,
     CLATTN_INVALID_ARGUMENT = 1,    /* an argument breaks a rule of this header; nothing was enqueued */
@@ -61,8 +63,10 @@ CLATTN_API const char *clattn_version(void);
 
 /* ---- context ----------------------------------------------------------------------------------------------------- */
 
+/* One device of an OpenCL context: its facts, its tuning rows, and the programs that were built for it. */
 typedef struct clattn_context clattn_context;
 
+/* From the most important to the least. */
 typedef enum clattn_log_level {
     CLATTN_LOG_ERROR = 1,
     CLATTN_LOG_WARNING = 2,
@@ -101,8 +105,10 @@ CLATTN_API void clattn_context_release(clattn_context **context);
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
+/* Dims that a tensor can have. */
 #define CLATTN_MAX_RANK 4
 
+/* What an element of a tensor is stored as. */
 typedef enum clattn_dtype {
     CLATTN_F32 = 1,
     CLATTN_F16 = 2,
@@ -114,11 +120,13 @@ typedef enum clattn_dtype {
     CLATTN_F8_E4M3 = 8 /* OCP fp8: up to 448, no infinities, NaN is 0x7f and 0xff */
 } clattn_dtype;
 
+/* What sort of memory a tensor lies in. */
 typedef enum clattn_memory_kind {
     CLATTN_MEMORY_NONE = 0,  /* the tensor is absent */
     CLATTN_MEMORY_BUFFER = 1 /* an OpenCL buffer or sub-buffer; 2 and 3 are reserved for SVM and USM pointers */
 } clattn_memory_kind;
 
+/* The memory that a tensor lies in. */
 typedef struct clattn_memory {
     clattn_memory_kind kind;
     union {
@@ -160,6 +168,7 @@ typedef struct clattn_workspace {
     size_t size;   /* bytes from offset */
 } clattn_workspace;
 
+/* Where a call runs, after what, and how. Initialise with clattn_launch_init(). */
 typedef struct clattn_launch {
     size_t size;
     cl_command_queue queue; /* on the context's device; in order or out of order */
@@ -173,6 +182,7 @@ typedef struct clattn_launch {
 
 CLATTN_API void clattn_launch_init(clattn_launch *launch, cl_command_queue queue);
 
+/* Which operation a struct is of. */
 typedef enum clattn_op_kind {
     CLATTN_OP_ATTENTION = 1,
     CLATTN_OP_ATTENTION_MERGE = 2,
@@ -220,6 +230,7 @@ CLATTN_API clattn_status clattn_enqueue(clattn_context *context, const clattn_op
 
 /* ---- quantised keys and values ------------------------------------------------------------------------------------ */
 
+/* How codes of four bits lie in bytes. */
 typedef enum clattn_nibbles {
     CLATTN_NIBBLES_PAIRS = 0, /* elements 2i and 2i + 1 of a row lie in byte i */
     CLATTN_NIBBLES_HALVES = 1 /* byte i of a block holds its elements i and block / 2 + i (ggml's q4_0) */
@@ -247,6 +258,7 @@ typedef struct clattn_quantization {
 
 /* ---- attention --------------------------------------------------------------------------------------------------- */
 
+/* Which keys are too late for a query. */
 typedef enum clattn_causal {
     CLATTN_CAUSAL_NONE = 0,
     CLATTN_CAUSAL_BOTTOM_RIGHT = 1, /* key j is visible to query i where j <= i + Nk - Nq */
@@ -341,6 +353,7 @@ CLATTN_API clattn_status clattn_attention_merge(clattn_context *context, const c
 
 /* ---- softmax ----------------------------------------------------------------------------------------------------- */
 
+/* What becomes of a row x. */
 typedef enum clattn_softmax_function {
     CLATTN_SOFTMAX = 0,      /* y = exp(x - max) / sum */
     CLATTN_LOG_SOFTMAX = 1,  /* y = (x - max) - log(sum) */
@@ -348,6 +361,7 @@ typedef enum clattn_softmax_function {
     CLATTN_SOFTMAX_STATE = 3 /* m = max, l = sum(exp(x - max)); F32, dims[axis] = 1 (arXiv:1805.02867) */
 } clattn_softmax_function;
 
+/* What becomes of a row without any element that counts. */
 typedef enum clattn_empty_rows {
     CLATTN_EMPTY_ROWS_NAN = 0,
     CLATTN_EMPTY_ROWS_ZERO = 1,
@@ -412,6 +426,7 @@ CLATTN_API clattn_status clattn_softmax_merge(clattn_context *context, const cla
 
 /* ---- norms ------------------------------------------------------------------------------------------------------- */
 
+/* What becomes of a row v. */
 typedef enum clattn_norm_function {
     CLATTN_RMS_NORM = 0,  /* y = v / sqrt(mean(v^2) + eps) * weight + bias (arXiv:1910.07467) */
     CLATTN_LAYER_NORM = 1 /* y = (v - mean) / sqrt(variance + eps) * weight + bias (arXiv:1607.06450) */

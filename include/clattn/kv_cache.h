@@ -11,6 +11,7 @@ extern "C" {
 
 /* ---- rotate and append ------------------------------------------------------------------------------------------- */
 
+/* Which elements of a row turn together. */
 typedef enum clattn_rope_style {
     CLATTN_ROPE_HALF_SPLIT = 0, /* element i turns with i + rotary_dim / 2 (GPT-NeoX, Llama) */
     CLATTN_ROPE_INTERLEAVED = 1 /* element 2i turns with 2i + 1 (GPT-J) */
@@ -134,6 +135,7 @@ CLATTN_API clattn_status clattn_page_pool_append(clattn_page_pool *pool, int32_t
 /* Drops rows from `length` on. */
 CLATTN_API clattn_status clattn_page_pool_truncate(clattn_page_pool *pool, int32_t sequence, int64_t length);
 
+/* The rows that the sequence has. */
 CLATTN_API clattn_status clattn_page_pool_length(clattn_page_pool *pool, int32_t sequence, int64_t *length);
 /* Pages that no sequence has, and sequences. Either pointer may be NULL. */
 CLATTN_API clattn_status clattn_page_pool_count(clattn_page_pool *pool, int32_t *free_pages, int32_t *sequences);

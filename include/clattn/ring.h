@@ -30,6 +30,7 @@ typedef struct clattn_ring_shard {
     clattn_ring_piece pieces[2];
 } clattn_ring_shard;
 
+/* Which rows of a sequence a rank holds. */
 typedef enum clattn_ring_split {
     CLATTN_RING_CONTIGUOUS = 0, /* rank r holds part r of `ranks` parts */
     CLATTN_RING_ZIGZAG = 1      /* parts r and 2 ranks - 1 - r of 2 ranks parts: equal work under a causal limit */
