@@ -1,21 +1,37 @@
 #!/usr/bin/env bash
 # The library as another project meets it: installs the build into an empty folder, then builds README.md's example
-# against that as C and as C++, shared and static, through pkg-config, through CMake where there is one, and with the
-# source as a subproject of Meson, and runs it.
+# against that as C and as C++, and runs it: through pkg-config (shared and static; the packages of what the library
+# itself uses are out of sight), through Meson (installed, and the source as a subproject), and through CMake where there
+# is one (shared, static, and an archive of the installed folder by FetchContent).
 # Usage: test_embedding.sh SOURCE_FOLDER BUILD_FOLDER
 set -euo pipefail
 source=$1 build=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+# run PROGRAM...: of a folder, by name; each in C and C++.
 run() {
-    local output status=0
-    output=$("$1") || status=$?
-    echo "${1#"$work/"}: $output"
-    if [ "$status" -ne 0 ]; then
-        exit "$status" # 77, a skip, where there is no device
-    fi
-    [ "$output" = "the first query sees the first key alone: -3 is -3" ]
+    local program output status
+    for program in "$@"; do
+        status=0
+        output=$("$program") || status=$?
+        echo "${program#"$work/"}: $output"
+        if [ "$status" -ne 0 ]; then
+            exit "$status" # 77, a skip, where there is no device
+        fi
+        [ "$output" = "the first query sees the first key alone: -3 is -3" ] || exit 1
+    done
+}
+
+# alone PROGRAM...: these have the library in them.
+alone() {
+    local program
+    for program in "$@"; do
+        if ldd "$program" | grep -q libclattn; then
+            echo "${program#"$work/"} took the shared library"
+            exit 1
+        fi
+    done
 }
 
 # quietly COMMAND...: what it says only where it fails.
@@ -26,44 +42,69 @@ quietly() {
 meson install -C "$build" --no-rebuild --quiet --destdir "$work/root"
 config=$(find "$work/root" -name clattn.pc)
 prefix=$work/root$(sed -n 's/^prefix=//p' "$config")
-PKG_CONFIG_PATH=$(dirname "$config")
-export PKG_CONFIG_PATH
+sed -i "s|^prefix=.*|prefix=$prefix|" "$config"
+# Of all packages in the distribution these two alone.
+mkdir "$work/packages"
+cp "$config" "$(pkg-config --variable=pcfiledir OpenCL)/OpenCL.pc" "$work/packages"
+export PKG_CONFIG_LIBDIR=$work/packages
+unset PKG_CONFIG_PATH
 shared=$(find "$work/root" -name 'libclattn.so') static=$(find "$work/root" -name 'libclattn.a')
 if [ -n "$shared" ]; then
     LD_LIBRARY_PATH=$(dirname "$shared")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     export LD_LIBRARY_PATH
 fi
-for header in "$source"/include/clattn/*.h; do
-    [ -f "$prefix/include/clattn/$(basename "$header")" ]
+for header in clattn kv_cache ring training variants; do
+    [ -f "$prefix/include/clattn/$header.h" ]
 done
+version=$(pkg-config --modversion clattn)
+if [ -f "$prefix/bin/clattn" ]; then
+    [ "$("$prefix/bin/clattn" --version)" = "clattn $version" ]
+    grep -q "clattn $version" "$prefix/share/man/man1/clattn.1"
+fi
 
 mkdir "$work/c"
 awk '$0 == "```" { on = 0 } on; $0 == "```c" { on = 1 }' "$source/README.md" >"$work/c/example.c"
 cp "$work/c/example.c" "$work/c/example_cpp.cpp"
 
-read -ra flags <<<"$(pkg-config --define-variable=prefix="$prefix" --cflags --libs clattn)"
+# compiled SUFFIX FLAG...: example and example_cpp with that suffix.
 strict=(-Wall -Wextra -Wpedantic -Werror)
-"${CC:-cc}" -std=c11 "${strict[@]}" "$work/c/example.c" "${flags[@]}" -o "$work/c/example"
-"${CXX:-c++}" -std=c++11 "${strict[@]}" "$work/c/example_cpp.cpp" "${flags[@]}" -o "$work/c/example_cpp"
-run "$work/c/example"
-run "$work/c/example_cpp"
+compiled() {
+    local suffix=$1
+    shift
+    "${CC:-cc}" -std=c11 "${strict[@]}" "$work/c/example.c" "$@" -o "$work/c/example$suffix"
+    "${CXX:-c++}" -std=c++11 "${strict[@]}" "$work/c/example_cpp.cpp" "$@" -o "$work/c/example_cpp$suffix"
+    run "$work/c/example$suffix" "$work/c/example_cpp$suffix"
+}
+read -ra flags <<<"$(pkg-config --cflags --libs clattn)"
+compiled "" "${flags[@]}"
 if [ -n "$static" ]; then
-    read -ra flags <<<"$(pkg-config --define-variable=prefix="$prefix" --static --cflags --libs clattn)"
-    "${CC:-cc}" -std=c11 "${strict[@]}" "$work/c/example.c" "${flags[@]/#-lclattn/$static}" -o "$work/c/example_static"
-    run "$work/c/example_static"
+    read -ra flags <<<"$(pkg-config --static --cflags --libs clattn)"
+    compiled _static "${flags[@]/#-lclattn/$static}"
+    alone "$work/c/example_static" "$work/c/example_cpp_static"
 fi
 
 mkdir -p "$work/meson/subprojects"
-cp "$work/c/example.c" "$work/meson"
-ln -s "$source" "$work/meson/subprojects/clattn"
+cp "$work/c/example"*.c* "$work/meson"
 cat >"$work/meson/meson.build" <<'MESON'
-project('example', 'c', default_options: ['c_std=c11'])
-executable('by_meson', 'example.c', dependencies: dependency('clattn', fallback: 'clattn'))
+project('example', 'c', 'cpp', default_options: ['c_std=c11'])
+clattn = dependency('clattn', version: '>=0.1', fallback: 'clattn')
+executable('by_meson', 'example.c', dependencies: clattn)
+executable('by_meson_cpp', 'example_cpp.cpp', dependencies: clattn)
 MESON
-quietly env PKG_CONFIG_PATH= meson setup "$work/meson/build" "$work/meson" --buildtype=debug --default-library=static \
-    --force-fallback-for=clattn -Dclattn:tests=false -Dclattn:tools=false
-quietly ninja -C "$work/meson/build"
-run "$work/meson/build/by_meson"
+# by_meson FOLDER OPTION...
+by_meson() {
+    local folder=$work/meson/$1
+    shift
+    quietly meson setup "$folder" "$work/meson" --buildtype=debug "$@"
+    quietly ninja -C "$folder"
+    run "$folder/by_meson" "$folder/by_meson_cpp"
+}
+by_meson installed
+unset PKG_CONFIG_LIBDIR
+ln -s "$source" "$work/meson/subprojects/clattn"
+by_meson subproject --force-fallback-for=clattn -Dclattn:default_library=static -Dclattn:tests=false \
+    -Dclattn:tools=false
+alone "$work/meson/subproject/by_meson" "$work/meson/subproject/by_meson_cpp"
 
 if ! command -v cmake >/dev/null; then
     echo "no CMake here: that way is not tried"
@@ -72,7 +113,17 @@ fi
 cat >"$work/c/CMakeLists.txt" <<'CMAKE'
 cmake_minimum_required(VERSION 3.13)
 project(example C CXX)
-find_package(clattn 0.1 REQUIRED)
+if(ARCHIVE)
+  include(FetchContent)
+  FetchContent_Declare(clattn URL "${ARCHIVE}")
+  FetchContent_GetProperties(clattn)
+  if(NOT clattn_POPULATED)
+    FetchContent_Populate(clattn)
+  endif()
+  find_package(clattn 0.1 REQUIRED PATHS "${clattn_SOURCE_DIR}" NO_DEFAULT_PATH)
+else()
+  find_package(clattn 0.1 REQUIRED)
+endif()
 add_executable(by_cmake example.c)
 add_executable(by_cmake_cpp example_cpp.cpp)
 target_link_libraries(by_cmake clattn::clattn)
@@ -82,16 +133,15 @@ CMAKE
 by_cmake() {
     local folder=$work/$1
     shift
-    quietly cmake -S "$work/c" -B "$folder" -DCMAKE_PREFIX_PATH="$prefix" "$@"
+    quietly cmake -S "$work/c" -B "$folder" "$@"
     quietly cmake --build "$folder"
-    run "$folder/by_cmake"
-    run "$folder/by_cmake_cpp"
+    run "$folder/by_cmake" "$folder/by_cmake_cpp"
 }
-by_cmake cmake
+by_cmake cmake -DCMAKE_PREFIX_PATH="$prefix"
 if [ -n "$static" ]; then
-    by_cmake cmake_static -Dclattn_USE_STATIC=ON
-    if ldd "$work/cmake_static/by_cmake" | grep -q libclattn; then
-        echo "the static target took the shared library"
-        exit 1
-    fi
+    by_cmake cmake_static -DCMAKE_PREFIX_PATH="$prefix" -Dclattn_USE_STATIC=ON
+    alone "$work/cmake_static/by_cmake" "$work/cmake_static/by_cmake_cpp"
 fi
+tar -C "$(dirname "$prefix")" -czf "$work/clattn.tar.gz" "$(basename "$prefix")"
+rm -r "$work/root"
+by_cmake cmake_fetched -DARCHIVE="$work/clattn.tar.gz"

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Writes the manual page of the command from what it says of itself, so that the two cannot differ.
 Usage: make_man.py CLATTN OUTPUT"""
+import datetime
+import os
 import re
 import subprocess
 import sys
+import time
 
 ENVIRONMENT = (
     ("CLATTN_CAPS", "Capabilities that may be used: none, or all,-shuffle and so on. It can only take some away."),
@@ -31,7 +34,9 @@ def main():
 
     whole, version = said("--help"), said("--version").split()[-1]
     names = re.findall(r"^  (\w+)  +\S", whole, re.MULTILINE)
-    page = f'.TH CLATTN 1 "" "clattn {version}" "User Commands"\n'
+    built = int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))
+    date = datetime.datetime.fromtimestamp(built, datetime.timezone.utc).strftime("%Y-%m-%d")
+    page = f'.TH CLATTN 1 {date} "clattn {version}" "User Commands"\n'
     page += ".SH NAME\nclattn \\- run, check and measure attention kernels on OpenCL devices\n"
     page += ".SH SYNOPSIS\n.B clattn\n.I COMMAND\n[\\fIOPTION\\fR]...\n"
     page += ".SH DESCRIPTION\n" + literal(whole.split("\n", 1)[1])
