@@ -1,5 +1,6 @@
 /* What the files of attention over several devices share: shards and what of them sees what (ring_shards.c), the
- * transport's callbacks with their failures (ring_transport.c), and a rank's events and staging memory (ring_stage.c). */
+ * transport's callbacks with their failures (ring_transport.c), and a rank's events and staging memory
+ * (ring_stage.c). */
 #ifndef CLATTN_SRC_RING_H
 #define CLATTN_SRC_RING_H
 
@@ -64,8 +65,11 @@ struct ring_talk {
 void ring_talk_begin(struct ring_talk *talk, const clattn_ring_transport *transport);
 /* Keeps the first failure, with the thread's error text. */
 void ring_note(struct ring_talk *talk, clattn_status status);
-/* All ranks: is anyone in trouble? True where all may go on; once it is false it stays so. `digest` must be the same everywhere. */
+/* All ranks: is anyone in trouble? True where all may go on; once it is false it stays so. `digest` must be the same
+ * everywhere. */
 bool ring_agree(struct ring_talk *talk, uint64_t digest);
+/* Where the memory of all ranks lies, [ranks]. */
+void ring_share(struct ring_talk *talk, const void *mine, const void **all);
 /* A transfer to the next rank and from the one before. Bytes of 0 are passed over. */
 void ring_begin(struct ring_talk *talk, int32_t tag, const void *send, size_t send_bytes, void *receive,
                 size_t receive_bytes);

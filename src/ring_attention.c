@@ -1,5 +1,5 @@
-/* Attention over several devices: the front-end and a rank's steps. In step s the rank has the keys of the rank s places
- * before it; while its queries attend to them they go on to the next rank, and those of step s + 1 come in. */
+/* Attention over several devices: the front-end and a rank's steps. In step s the rank has the keys of the rank s
+ * places before it; while its queries attend to them they go on to the next rank, and those of step s + 1 come in. */
 #include "attention.h"
 #include "operation.h"
 #include "ring_call.h"
@@ -82,6 +82,11 @@ static clattn_status make_layout(clattn_context *context, const clattn_ring_atte
     return CLATTN_SUCCESS;
 }
 
+/* All ranks' blocks can be read where they are. */
+static bool shares(const clattn_ring_launch *launch) {
+    return launch->transport->share != NULL;
+}
+
 static clattn_status plan(clattn_context *context, const clattn_op *head, const clattn_ring_launch *launch,
                           bool run_selftest, struct ring_sizes *sizes) {
     const clattn_ring_attention_op *op = (const clattn_ring_attention_op *)head;
@@ -95,8 +100,8 @@ static clattn_status plan(clattn_context *context, const clattn_op *head, const 
     const struct ring_blocks blocks = ring_blocks_of(&part, launch->transport);
     FORWARD(make_layout(context, op, &blocks, launch, run_selftest, &layout));
     sizes->device = layout.total;
-    sizes->host = RING_SLOTS * ring_slot_bytes(&blocks);
-    sizes->digest = ring_digest(&blocks, head->kind);
+    sizes->host = (shares(launch) ? 1 : RING_SLOTS) * ring_slot_bytes(&blocks);
+    sizes->digest = ring_digest(&blocks, head->kind) + shares(launch);
     return CLATTN_SUCCESS;
 }
 
@@ -149,6 +154,16 @@ static clattn_status compute(struct rank *rank, int32_t step) {
     return step > 0 ? ring_stage_used(&rank->stage, step, rank->chain.last) : CLATTN_SUCCESS;
 }
 
+/* Once this rank's block is on the host it is there for all ranks, which then need each other no more; false where all
+ * leave. */
+static bool share(struct rank *rank) {
+    ring_note(rank->talk, ring_stage_settle(&rank->stage, 0));
+    if (!ring_agree(rank->talk, 0))
+        return false;
+    ring_share(rank->talk, ring_stage_host(&rank->stage, 0), rank->stage.shared);
+    return !rank->talk->broken;
+}
+
 /* The block of this step goes on, that of the next one comes in; false where all ranks leave. */
 static bool pass_on(struct rank *rank, int32_t step) {
     const clattn_ring_transport *transport = rank->launch->transport;
@@ -171,9 +186,16 @@ static void run_steps(struct rank *rank) {
     for (int32_t step = 0; step < ranks; step++) {
         if (rank->talk->status == CLATTN_SUCCESS)
             ring_note(rank->talk, compute(rank, step));
-        if (step < ranks - 1 && !pass_on(rank, step))
+        if (step < ranks - 1 && !(rank->stage.shared == NULL ? pass_on(rank, step) : step > 0 || share(rank)))
             return;
     }
+}
+
+/* Other ranks' memory is no longer read. */
+static clattn_status settle_all(struct ring_stage *stage) {
+    for (int32_t i = 0; i < RING_SLOTS; i++)
+        FORWARD(ring_stage_settle(stage, i));
+    return CLATTN_SUCCESS;
 }
 
 static void run(clattn_context *context, const clattn_op *head, const clattn_ring_launch *launch,
@@ -188,9 +210,13 @@ static void run(clattn_context *context, const clattn_op *head, const clattn_rin
                         .talk = talk};
     ring_note(talk, make_layout(context, op, &rank.blocks, launch, false, &rank.layout));
     ring_stage_begin(&rank.stage, context, launch, &rank.blocks);
+    if (shares(launch) && rank.blocks.ranks > 1)
+        ring_note(talk, ring_stage_share(&rank.stage));
     run_steps(&rank);
     if (talk->status == CLATTN_SUCCESS)
         ring_note(talk, ring_compute_end(&rank.chain, &op->attention, &rank.results, event));
+    if (talk->status == CLATTN_SUCCESS && rank.stage.shared != NULL)
+        ring_note(talk, settle_all(&rank.stage));
     ring_stage_end(&rank.stage);
     ring_chain_end(&rank.chain);
 }

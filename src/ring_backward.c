@@ -1,6 +1,6 @@
-/* Gradients of attention over several devices. Keys and values go round as in the forward call. The gradients of a block
- * follow it one step behind: what ranks have added up comes in while this rank's part is computed, the two are added, and
- * the sum goes on while the next part is computed; after the last step it goes home. */
+/* Gradients of attention over several devices. Keys and values go round as in the forward call. The gradients of a
+ * block follow it one step behind: what ranks have added up comes in while this rank's part is computed, the two are
+ * added, and the sum goes on while the next part is computed; after the last step it goes home. */
 #include "attention.h"
 #include "attention_gradients.h"
 #include "operation.h"

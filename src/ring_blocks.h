@@ -1,5 +1,5 @@
-/* What attention over ranks and its gradients are given alike: a rank's tensors and the shards; and the blocks of keys and
- * values that go round. */
+/* What attention over ranks and its gradients are given alike: a rank's tensors and the shards; and the blocks of
+ * keys and values that go round. */
 #ifndef CLATTN_RING_BLOCKS_H
 #define CLATTN_RING_BLOCKS_H
 

@@ -110,6 +110,8 @@ clattn_status ring_call(clattn_context *context, const clattn_op *op, const clat
     ring_note(&talk, plan(context, op, launch, kind, &sizes));
     if (ring_agree(&talk, sizes.digest)) {
         kind->run(context, op, launch, &talk, &event);
+        if (talk.status != CLATTN_SUCCESS) /* before others learn of it, whose memory may be in use */
+            drain(launch, &event);
         if (!ring_agree(&talk, 0))
             drain(launch, &event);
         else

@@ -1,5 +1,5 @@
-/* What the ring's operations have in common: checks of a launch, the agreement before and after, and how a call that has
- * failed is left. */
+/* What the ring's operations have in common: checks of a launch, the agreement before and after, and how a call that
+ * has failed is left. */
 #ifndef CLATTN_RING_CALL_H
 #define CLATTN_RING_CALL_H
 

@@ -1,6 +1,6 @@
-/* The transport between threads of a process. A sender leaves the address of its bytes in a box of the receiver, which
- * copies them from there; the sender waits until they have been taken. One lock for all: it is never held while bytes are
- * copied. */
+/* The transport between threads of a process. A sender leaves the address of its bytes in a box of the receiver,
+ * which copies them from there; the sender waits until they have been taken. One lock for all: it is never held
+ * while bytes are copied. */
 #include "os.h"
 #include "ring.h"
 #include "status.h"
@@ -31,6 +31,7 @@ struct member {
     clattn_ring_group *group;
     int32_t rank;
     struct request requests[RING_TAGS];
+    bool reads; /* memory of other ranks, since share() */
     char text[128];
 };
 
@@ -45,6 +46,8 @@ struct clattn_ring_group {
     /* The values that ranks have brought, and what the last round came to. */
     uint64_t values[MOST_VALUES], result[MOST_VALUES], round;
     int32_t arrived;
+    const void **shared; /* [ranks] */
+    int32_t readers;     /* members that read */
 };
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
@@ -62,7 +65,8 @@ clattn_status clattn_ring_group_create(int32_t ranks, uint32_t timeout_ms, clatt
     group->timeout_ns = (uint64_t)timeout_ms * UINT64_C(1000000);
     group->members = calloc((size_t)ranks, sizeof *group->members);
     group->boxes = calloc((size_t)ranks * (size_t)ranks * RING_TAGS, sizeof *group->boxes);
-    if (group->members == NULL || group->boxes == NULL) {
+    group->shared = calloc((size_t)ranks, sizeof *group->shared);
+    if (group->members == NULL || group->boxes == NULL || group->shared == NULL) {
         clattn_ring_group_release(&group);
         return status_set(CLATTN_OUT_OF_HOST_MEMORY, "ring group: out of host memory for %" PRId32 " ranks", ranks);
     }
@@ -79,6 +83,7 @@ void clattn_ring_group_release(clattn_ring_group **group) {
         return;
     free((*group)->members);
     free((*group)->boxes);
+    free((*group)->shared);
     os_condition_destroy(&(*group)->changed);
     os_mutex_destroy(&(*group)->lock);
     free(*group);
@@ -123,13 +128,16 @@ static struct box *box_of(clattn_ring_group *group, int32_t to, int32_t from, in
     return &group->boxes[((size_t)to * (size_t)group->ranks + (size_t)from) * RING_TAGS + (size_t)tag];
 }
 
-/* Nobody reads what this rank has sent any more: a receiver in the midst of it comes to its end. */
+/* Nobody reads what this rank has sent or shared any more: those in the midst of it come to its end. */
 static clattn_status leave(struct member *member, clattn_status status) {
     clattn_ring_group *group = member->group;
     for (int32_t to = 0; to < group->ranks && status != CLATTN_SUCCESS; to++)
         for (int32_t tag = 0; tag < RING_TAGS; tag++)
             while (box_of(group, to, member->rank, tag)->copying)
                 (void)os_wait(&group->changed, &group->lock, 0);
+    const uint64_t deadline = deadline_of(group);
+    while (status != CLATTN_SUCCESS && group->readers > 0 && (deadline == 0 || os_time_ns() < deadline))
+        (void)os_wait(&group->changed, &group->lock, deadline);
     return status;
 }
 
@@ -221,9 +229,37 @@ static clattn_status group_wait(void *user, void *request) {
     return status;
 }
 
+static void stop_reading(struct member *member) {
+    if (!member->reads)
+        return;
+    member->reads = false;
+    member->group->readers--;
+    os_wake_all(&member->group->changed);
+}
+
+/* A rank that is told of the others' memory counts as reading, from before any can leave. */
+static clattn_status group_share(void *user, const void *mine, const void **all) {
+    struct member *member = user;
+    clattn_ring_group *group = member->group;
+    uint64_t nothing = 0;
+    os_lock(&group->lock);
+    group->shared[member->rank] = mine;
+    member->reads = true;
+    group->readers++;
+    const clattn_status met = meet(member, &nothing, 1);
+    if (met == CLATTN_SUCCESS)
+        memcpy(all, group->shared, (size_t)group->ranks * sizeof *all);
+    else
+        stop_reading(member);
+    const clattn_status status = leave(member, met);
+    os_unlock(&group->lock);
+    return status;
+}
+
 static clattn_status group_max(void *user, uint64_t *values, int32_t count) {
     struct member *member = user;
     os_lock(&member->group->lock);
+    stop_reading(member);
     const clattn_status status = leave(member, meet(member, values, count));
     os_unlock(&member->group->lock);
     return status;
@@ -245,6 +281,7 @@ clattn_status clattn_ring_group_transport(clattn_ring_group *group, int32_t rank
                                          .begin = group_begin,
                                          .wait = group_wait,
                                          .max = group_max,
-                                         .error_text = group_error_text};
+                                         .error_text = group_error_text,
+                                         .share = group_share};
     return CLATTN_SUCCESS;
 }

@@ -3,6 +3,7 @@
 #include "operation.h"
 #include "status.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 size_t ring_slot_bytes(const struct ring_blocks *blocks) {
@@ -40,7 +41,15 @@ static void replace(cl_event *event, cl_event by) {
     *event = by;
 }
 
+clattn_status ring_stage_share(struct ring_stage *stage) {
+    stage->shared = calloc((size_t)stage->blocks.ranks, sizeof *stage->shared);
+    RETURN_IF(stage->shared == NULL, CLATTN_OUT_OF_HOST_MEMORY, "ring: out of host memory for %d ranks",
+              (int)stage->blocks.ranks);
+    return CLATTN_SUCCESS;
+}
+
 void ring_stage_end(struct ring_stage *stage) {
+    free(stage->shared);
     for (int i = 0; i < RING_SLOTS; i++) {
         replace(&stage->copied[i], NULL);
         replace(&stage->used[i], NULL);
@@ -97,11 +106,12 @@ clattn_status ring_stage_settle(struct ring_stage *stage, int32_t step) {
 clattn_status ring_stage_upload(struct ring_stage *stage, int32_t step) {
     const clattn_ring_launch *launch = stage->launch;
     const cl_event used = stage->used[step % RING_SLOTS];
+    const int32_t owner = ring_owner(launch->transport, step);
+    const void *host = stage->shared != NULL ? stage->shared[owner] : ring_stage_host(stage, step);
     cl_event copied = NULL;
     FORWARD_CL(clEnqueueWriteBuffer(launch->copy_queue, launch->workspace.buffer, CL_FALSE, device_offset(stage, step),
-                                    ring_block_bytes(&stage->blocks, ring_owner(launch->transport, step)),
-                                    ring_stage_host(stage, step), used != NULL ? 1 : 0, used != NULL ? &used : NULL,
-                                    &copied),
+                                    ring_block_bytes(&stage->blocks, owner), host, used != NULL ? 1 : 0,
+                                    used != NULL ? &used : NULL, &copied),
                "clEnqueueWriteBuffer");
     replace(&stage->copied[step % RING_SLOTS], copied);
     FORWARD_CL(clFlush(launch->copy_queue), "clFlush");

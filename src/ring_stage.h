@@ -1,7 +1,8 @@
-/* Keys and values of all ranks on their way through one: from the device or the rank before into host memory, on to the
- * next rank, and up to the device. There are two slots on the device and two on the host; the block of step s uses
- * number s % 2 of both. A block is keys [B,Hkv,N,D], dense, and values [B,Hkv,N,Dv] from the next multiple of 256 bytes
- * on. */
+/* Keys and values of all ranks on their way through one: from the device or the rank before into host memory, on to
+ * the next rank, and up to the device. There are two slots on the device and two on the host; the block of step s
+ * uses number s % 2 of both. Where ranks share their memory the host's first slot holds this rank's own block
+ * throughout, and others are read where they are. A block is keys [B,Hkv,N,D], dense, and values [B,Hkv,N,Dv] from
+ * the next multiple of 256 bytes on. */
 #ifndef CLATTN_RING_STAGE_H
 #define CLATTN_RING_STAGE_H
 
@@ -16,6 +17,7 @@ struct ring_stage {
     clattn_context *context;
     const clattn_ring_launch *launch;
     struct ring_blocks blocks;
+    const void **shared; /* [ranks], where the host's memory of all ranks can be read; NULL: blocks are passed on */
     cl_event copied[RING_SLOTS]; /* the last command that reads or writes the host's slot */
     cl_event used[RING_SLOTS];   /* the last that computes with the device's */
 };
@@ -23,6 +25,8 @@ struct ring_stage {
 void ring_stage_begin(struct ring_stage *stage, clattn_context *context, const clattn_ring_launch *launch,
                       const struct ring_blocks *blocks);
 void ring_stage_end(struct ring_stage *stage);
+/* Makes room for `shared`. */
+clattn_status ring_stage_share(struct ring_stage *stage);
 
 /* Enqueues the way of this rank's own keys and values into the host's first slot, after the caller's events. */
 clattn_status ring_stage_pack(struct ring_stage *stage, const clattn_tensor *k, const clattn_tensor *v);

@@ -1,5 +1,5 @@
-/* The gradients of blocks of keys on their way: down to the host as this rank leaves them, on to the next rank, up to the
- * device of the next. */
+/* The gradients of blocks of keys on their way: down to the host as this rank leaves them, on to the next rank, up
+ * to the device of the next. */
 #ifndef CLATTN_RING_SUMS_H
 #define CLATTN_RING_SUMS_H
 

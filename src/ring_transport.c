@@ -1,5 +1,5 @@
-/* The transport's callbacks as the ring's calls use them: a failure is kept, and all ranks learn of it at the next point
- * where they agree to go on. */
+/* The transport's callbacks as the ring's calls use them: a failure is kept, and all ranks learn of it at the next
+ * point where they agree to go on. */
 #include "os.h"
 #include "ring.h"
 #include "status.h"
@@ -67,8 +67,8 @@ static void note_trouble(struct ring_talk *talk, uint64_t trouble, bool alike) {
         ring_note(talk, status_set(CLATTN_PEER_FAILED, "rank %" PRIu32 " failed: %s", (uint32_t)trouble,
                                    clattn_status_name(status)));
     } else if (!alike) {
-        ring_note(talk, status_set(CLATTN_INVALID_ARGUMENT,
-                                   "ranks disagree: operation, k_shards, dtype, batch, heads and dims must be alike"));
+        ring_note(talk, status_set(CLATTN_INVALID_ARGUMENT, "ranks disagree: operation, k_shards, dtype, batch, heads, "
+                                                            "dims and whether they share memory must be alike"));
     }
 }
 
@@ -85,6 +85,14 @@ bool ring_agree(struct ring_talk *talk, uint64_t digest) {
         note_trouble(talk, values[0], values[1] == ~values[2]);
     talk->told = talk->status != CLATTN_SUCCESS;
     return talk->status == CLATTN_SUCCESS;
+}
+
+void ring_share(struct ring_talk *talk, const void *mine, const void **all) {
+    const uint64_t start = os_time_ns();
+    const clattn_status status = talk->transport->share(talk->transport->user, mine, all);
+    talk->waited_ns += os_time_ns() - start;
+    if (status != CLATTN_SUCCESS)
+        note_broken(talk, "share", status);
 }
 
 void ring_begin(struct ring_talk *talk, int32_t tag, const void *send, size_t send_bytes, void *receive,

@@ -216,6 +216,8 @@ clattn_ring_group *ring_upload(const struct ring_problem *problem, uint32_t time
         const struct test_device before = use(&rank->device);
         upload_rank(problem, i);
         CHECK(clattn_ring_group_transport(group, i, &rank->transport));
+        if (problem->passes)
+            rank->transport.share = NULL;
         clattn_ring_launch_init(&rank->launch, rank->device.queue, rank->copy_queue, &rank->transport);
         rank->launch.event = &rank->event;
         rank->launch.waited = &rank->waited;

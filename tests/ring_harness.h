@@ -15,6 +15,7 @@ struct ring_problem {
     struct attention_data whole;
     int32_t ranks;
     const struct gradient_data *gradients; /* NULL: forward */
+    bool passes;                           /* blocks go from rank to rank, as they do between processes */
     bool decode;                           /* all ranks have all queries, and keys that follow each other */
     clattn_ring_shard q_shards[RING_MOST_RANKS], k_shards[RING_MOST_RANKS];
 };

@@ -1,5 +1,5 @@
-/* Attention over 1 to 4 ranks of one process equals attention on one device: causal and not, balanced and not, shards of
- * unequal and of no rows, modifiers. What no query sees holds NaN. */
+/* Attention over 1 to 4 ranks of one process equals attention on one device: causal and not, balanced and not,
+ * shards of unequal and of no rows, modifiers. What no query sees holds NaN. */
 #include "ring_harness.h"
 
 #include <math.h>
@@ -10,6 +10,9 @@ static void check_shape(const struct attention_case *shape, clattn_dtype dtype, 
                         int32_t ranks) {
     struct ring_problem problem = ring_problem_of(shape, dtype, split, ranks);
     ring_check(&problem);
+    problem.passes = true;
+    if (dtype == CLATTN_F32 && ranks > 1)
+        ring_check(&problem);
     ring_problem_free(&problem);
 }
 
@@ -42,6 +45,8 @@ static void shards_may_be_unequal_and_empty(void **state) {
         struct ring_problem problem = ring_problem_of(&shape, CLATTN_F32, CLATTN_RING_ZIGZAG, RING_MOST_RANKS);
         memcpy(problem.q_shards, queries, sizeof queries);
         memcpy(problem.k_shards, keys, sizeof keys);
+        ring_check(&problem);
+        problem.passes = true;
         ring_check(&problem);
         ring_problem_free(&problem);
     }
@@ -83,9 +88,10 @@ static void rows_that_see_no_key_are_empty(void **state) {
     check_shape(&shape, CLATTN_F32, CLATTN_RING_CONTIGUOUS, 2);
 }
 
-static void sizes_of(int32_t ranks, size_t *device_bytes, size_t *host_bytes) {
+static void sizes_of(int32_t ranks, bool passes, size_t *device_bytes, size_t *host_bytes) {
     struct attention_case shape = attention_shape("sizes", 1, 4096, 4096, CLATTN_CAUSAL_TOP_LEFT);
     struct ring_problem problem = ring_problem_of(&shape, CLATTN_F16, CLATTN_RING_ZIGZAG, ranks);
+    problem.passes = passes;
     clattn_ring_group *group = ring_upload(&problem, 60000);
     *device_bytes = ring_ranks[0].device_bytes;
     *host_bytes = ring_ranks[0].host_bytes;
@@ -98,12 +104,53 @@ static void memory_falls_as_one_by_ranks(void **state) {
     (void)state;
     size_t device_bytes[2], host_bytes[2];
     const size_t block = 4096 / 2 * 2 * (64 + 64) * 2, results = 4096 / 2 * 4 * (64 + 1) * 4;
-    sizes_of(2, &device_bytes[0], &host_bytes[0]);
-    sizes_of(4, &device_bytes[1], &host_bytes[1]);
-    assert_int_equal(host_bytes[0], 2 * block);
-    assert_int_equal(host_bytes[1], block);
-    assert_true(device_bytes[0] >= 2 * block + 2 * results);
-    assert_true(2 * device_bytes[1] <= device_bytes[0] + 4096);
+    for (int passes = 0; passes < 2; passes++) {
+        sizes_of(2, passes, &device_bytes[0], &host_bytes[0]);
+        sizes_of(4, passes, &device_bytes[1], &host_bytes[1]);
+        assert_int_equal(host_bytes[0], (passes ? 2 : 1) * block);
+        assert_int_equal(2 * host_bytes[1], host_bytes[0]);
+        assert_true(device_bytes[0] >= 2 * block + 2 * results);
+        assert_true(2 * device_bytes[1] <= device_bytes[0] + 4096);
+    }
+}
+
+/* One queue for all, or two that keep no order; the call waits for the caller's events, and gives the same bits
+ * again. */
+static void queues_may_be_one_or_out_of_order(void **state) {
+    (void)state;
+    const struct attention_case shape = attention_shape("queues", 1, 203, 203, CLATTN_CAUSAL_TOP_LEFT);
+    struct ring_problem problem = ring_problem_of(&shape, CLATTN_F32, CLATTN_RING_ZIGZAG, 3);
+    cl_command_queue queues[3];
+    cl_event began[3];
+    clattn_ring_group *group = ring_upload(&problem, 60000);
+    ring_run(3);
+    struct attention_result first = ring_result(&problem);
+    for (int run = 0; run < 2; run++) {
+        for (int i = 0; i < 3; i++) {
+            struct ring_rank *rank = &ring_ranks[i];
+            cl_int code = CL_SUCCESS;
+            queues[i] = clCreateCommandQueue(rank->device.context, rank->device.id,
+                                             CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, &code);
+            support_expect_cl(code, "clCreateCommandQueue");
+            CHECK_CL(clEnqueueMarkerWithWaitList(rank->copy_queue, 0, NULL, &began[i]));
+            rank->launch.queue = queues[i];
+            rank->launch.copy_queue = i == 1 ? rank->copy_queue : queues[i];
+            rank->launch.num_events_in_wait_list = 1;
+            rank->launch.event_wait_list = &began[i];
+        }
+        ring_run(3);
+        struct attention_result again = ring_result(&problem);
+        attention_same_rows(&problem.whole, "ring", &first, &again, 0, attention_row_count(&problem.whole));
+        attention_result_free(&again);
+        for (int i = 0; i < 3; i++) {
+            assert_int_equal(ring_ranks[i].status, CLATTN_SUCCESS);
+            clReleaseEvent(began[i]);
+            clReleaseCommandQueue(queues[i]);
+        }
+    }
+    attention_result_free(&first);
+    ring_release(3, &group);
+    ring_problem_free(&problem);
 }
 
 int main(void) {
@@ -115,6 +162,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(modifiers_count_in_the_whole_sequence, ring_open, ring_close),
         cmocka_unit_test_setup_teardown(rows_that_see_no_key_are_empty, ring_open, ring_close),
         cmocka_unit_test_setup_teardown(memory_falls_as_one_by_ranks, ring_open, ring_close),
+        cmocka_unit_test_setup_teardown(queues_may_be_one_or_out_of_order, ring_open, ring_close),
     };
     return support_main("ring", tests, sizeof tests / sizeof *tests);
 }

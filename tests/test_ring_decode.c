@@ -1,4 +1,5 @@
-/* Few queries over caches that are spread over ranks: every rank gets what one device gives, and all get the same bits. */
+/* Few queries over caches that are spread over ranks: every rank gets what one device gives, and all get the same
+ * bits. */
 #include "ring_harness.h"
 
 #include <math.h>
@@ -47,7 +48,8 @@ static void every_rank_gets_the_whole_result(void **state) {
 
 static const double sinks[4] = {0.5, -1, 3, 0};
 
-/* More ranks than keys, so that some have none; the first query sees the keys of some ranks alone; a sink counts once. */
+/* More ranks than keys, so that some have none; the first query sees the keys of some ranks alone; a sink counts
+ * once. */
 static void positions_and_sinks_count_over_all_ranks(void **state) {
     (void)state;
     struct attention_case shape = attention_shape("some queries", 2, 5, 60, CLATTN_CAUSAL_BOTTOM_RIGHT);

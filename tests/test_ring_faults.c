@@ -11,6 +11,12 @@ static struct ring_problem small_problem(void) {
     return ring_problem_of(&shape, CLATTN_F32, CLATTN_RING_ZIGZAG, RANKS);
 }
 
+static struct ring_problem passing_problem(void) {
+    struct ring_problem problem = small_problem();
+    problem.passes = true;
+    return problem;
+}
+
 static void expect_peers_told(int32_t bad, clattn_status status) {
     char name[32];
     snprintf(name, sizeof name, "rank %d failed: CLATTN_", (int)bad);
@@ -110,7 +116,7 @@ static int run_with_fault(const struct ring_problem *problem, int fails_at) {
 
 static void a_transport_that_breaks_anywhere_makes_all_return(void **state) {
     (void)state;
-    struct ring_problem problem = small_problem();
+    struct ring_problem problem = passing_problem();
     const int calls = run_with_fault(&problem, 0);
     assert_int_equal(calls, 2 + 3 * (RANKS - 1)); /* at both ends, and agree, begin, wait for each transfer */
     for (int n = 1; n <= calls; n++)
@@ -135,10 +141,14 @@ static clattn_status plain_max(void *user, uint64_t *values, int32_t count) {
     return faulty->inner.max(faulty->inner.user, values, count);
 }
 
-static void a_rank_that_fails_midway_makes_all_return(void **state) {
-    (void)state;
-    struct ring_problem problem = small_problem();
-    clattn_ring_group *group = ring_upload(&problem, 60000);
+static clattn_status share_without_queue(void *user, const void *mine, const void **all) {
+    struct faulty *faulty = user;
+    ring_ranks[2].launch.copy_queue = NULL;
+    return faulty->inner.share(faulty->inner.user, mine, all);
+}
+
+static void check_failure_midway(const struct ring_problem *problem) {
+    clattn_ring_group *group = ring_upload(problem, 60000);
     struct faulty faulty = {.inner = ring_ranks[2].transport, .group = group};
     clattn_ring_transport outer = ring_ranks[2].transport;
     outer.user = &faulty;
@@ -146,6 +156,7 @@ static void a_rank_that_fails_midway_makes_all_return(void **state) {
     outer.wait = plain_wait;
     outer.max = plain_max;
     outer.error_text = NULL;
+    outer.share = problem->passes ? NULL : share_without_queue;
     ring_ranks[2].launch.transport = &outer;
     ring_run(RANKS);
     expect_peers_told(2, ring_ranks[2].status);
@@ -155,6 +166,29 @@ static void a_rank_that_fails_midway_makes_all_return(void **state) {
     ring_run(RANKS); /* the group is as good as before */
     for (int32_t i = 0; i < RANKS; i++)
         assert_int_equal(ring_ranks[i].status, CLATTN_SUCCESS);
+    ring_release(RANKS, &group);
+}
+
+static void a_rank_that_fails_midway_makes_all_return(void **state) {
+    (void)state;
+    struct ring_problem shared = small_problem(), passed = passing_problem();
+    check_failure_midway(&shared);
+    check_failure_midway(&passed);
+    ring_problem_free(&shared);
+    ring_problem_free(&passed);
+}
+
+/* All ranks share their memory or none. */
+static void ranks_that_share_and_ranks_that_do_not_disagree(void **state) {
+    (void)state;
+    struct ring_problem problem = passing_problem();
+    clattn_ring_group *group = ring_upload(&problem, 60000);
+    CHECK(clattn_ring_group_transport(group, 1, &ring_ranks[1].transport));
+    ring_run(RANKS);
+    for (int32_t i = 0; i < RANKS; i++) {
+        assert_int_equal(ring_ranks[i].status, CLATTN_INVALID_ARGUMENT);
+        assert_non_null(strstr(ring_ranks[i].text, "ranks disagree"));
+    }
     ring_release(RANKS, &group);
     ring_problem_free(&problem);
 }
@@ -249,6 +283,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_rank_that_does_not_come_is_not_waited_for, ring_open, ring_close),
         cmocka_unit_test_setup_teardown(a_rank_that_fails_midway_makes_all_return, ring_open, ring_close),
         cmocka_unit_test_setup_teardown(a_transport_that_breaks_anywhere_makes_all_return, ring_open, ring_close),
+        cmocka_unit_test_setup_teardown(ranks_that_share_and_ranks_that_do_not_disagree, ring_open, ring_close),
         cmocka_unit_test_setup_teardown(bad_operations_are_named, ring_open, ring_close),
         cmocka_unit_test_setup_teardown(bad_launches_are_named_on_all_ranks, ring_open, ring_close),
     };

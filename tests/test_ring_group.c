@@ -1,5 +1,5 @@
-/* The transport between threads: what is sent is what is received, maxima are those of all ranks, and nobody waits for a
- * rank that is gone. */
+/* The transport between threads: what is sent is what is received, maxima are those of all ranks, and nobody waits
+ * for a rank that is gone. */
 #include "os.h"
 #include "ring.h"
 
@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -131,6 +132,57 @@ static void abort_wakes_those_who_wait(void **state) {
     expect_left_alone(run(0, 5));
 }
 
+/* ---- shared memory ---- */
+
+struct sharer {
+    clattn_ring_transport transport;
+    clattn_ring_group *group; /* that it aborts while it reads; or NULL */
+    int value, sum;
+    clattn_status status;
+};
+
+static struct sharer sharers[2];
+
+static void *share_and_read(void *argument) {
+    struct sharer *sharer = argument;
+    const clattn_ring_transport *t = &sharer->transport;
+    const void *all[2] = {NULL, NULL};
+    uint64_t value = 0;
+    sharer->status = t->share(t->user, &sharer->value, all);
+    if (sharer->status != CLATTN_SUCCESS)
+        return NULL;
+    if (sharer->group) {
+        clattn_ring_group_abort(sharer->group);
+        usleep(100000);
+    }
+    sharer->sum = *(const int *)all[0] + *(const int *)all[1];
+    sharer->status = t->max(t->user, &value, 1);
+    sharer->value = 1000; /* its own again */
+    return NULL;
+}
+
+/* Also where the group breaks: a rank gets its memory back when the others have read it. */
+static void shared_memory_is_the_others_until_they_are_done(void **state) {
+    (void)state;
+    for (int breaks = 0; breaks < 2; breaks++) {
+        clattn_ring_group *group = NULL;
+        pthread_t threads[2];
+        assert_int_equal(clattn_ring_group_create(2, 0, &group), CLATTN_SUCCESS);
+        for (int i = 0; i < 2; i++) {
+            sharers[i] = (struct sharer){.value = 3 + i, .group = breaks && i == 1 ? group : NULL};
+            assert_int_equal(clattn_ring_group_transport(group, i, &sharers[i].transport), CLATTN_SUCCESS);
+            assert_int_equal(pthread_create(&threads[i], NULL, share_and_read, &sharers[i]), 0);
+        }
+        for (int i = 0; i < 2; i++)
+            pthread_join(threads[i], NULL);
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(sharers[i].sum, 7);
+            assert_int_equal(sharers[i].status, breaks ? CLATTN_PEER_FAILED : CLATTN_SUCCESS);
+        }
+        clattn_ring_group_release(&group);
+    }
+}
+
 static void sizes_that_differ_fail(void **state) {
     (void)state;
     clattn_ring_group *group = NULL;
@@ -170,6 +222,7 @@ int main(void) {
         cmocka_unit_test(what_is_sent_is_received),
         cmocka_unit_test(a_rank_that_is_gone_is_waited_for_until_the_timeout),
         cmocka_unit_test(abort_wakes_those_who_wait),
+        cmocka_unit_test(shared_memory_is_the_others_until_they_are_done),
         cmocka_unit_test(sizes_that_differ_fail),
         cmocka_unit_test(bad_groups_are_refused),
     };

@@ -11,8 +11,8 @@ struct ring_model {
     double call_s;       /* what a step costs the host and the device besides: launches, agreement, merge */
 };
 
-/* Seconds of the whole, and of the steps in which the device waits for a block that is still on its way. A rank computes
- * on one block while the next one comes in; the last step has none to wait for. */
+/* Seconds of the whole, and of the steps in which the device waits for a block that is still on its way. A rank
+ * computes on one block while the next one comes in; the last step has none to wait for. */
 struct ring_prediction {
     double seconds, waiting_s;
 };

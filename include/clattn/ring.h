@@ -1,13 +1,16 @@
-/* clattn: attention over several devices. Every rank holds a shard of the sequence; keys and values go round the ranks
- * in a ring, and each rank merges what its queries make of them (Ring Attention, arXiv:2310.01889). MIT licence.
+/* clattn: attention over several devices. Every rank holds a shard of the sequence; keys and values go round the
+ * ranks in a ring, and each rank merges what its queries make of them (Ring Attention, arXiv:2310.01889). MIT
+ * licence.
  *
- * Calls here are collective: all ranks of a ring make the same calls in the same order, each from a thread (or process)
- * of its own, with a context, queues and memory of its own; devices may be of different vendors. They follow the rules
- * of clattn.h but for one: they block. What goes from rank to rank passes through host memory, so that a call returns
- * only when the last transfer has taken place; the last computations may still be running, as its event tells.
+ * Calls here are collective: all ranks of a ring make the same calls in the same order, each from a thread (or
+ * process) of its own, with a context, queues and memory of its own; devices may be of different vendors. They
+ * follow the rules of clattn.h but for one: they block. What goes from rank to rank passes through host memory, so
+ * that a call returns only when the last transfer has taken place; the last computations may still be running, as
+ * its event tells.
  *
- * Where a call fails on one rank it fails on all of them: on the others with CLATTN_PEER_FAILED and a text that names the
- * rank. What was computed until then is undefined, nothing is running any more, and the next call may be made. */
+ * Where a call fails on one rank it fails on all of them: on the others with CLATTN_PEER_FAILED and a text that
+ * names the rank. What was computed until then is undefined, nothing is running any more, and the next call may be
+ * made. */
 #ifndef CLATTN_RING_H
 #define CLATTN_RING_H
 
@@ -54,10 +57,11 @@ typedef struct clattn_ring_message {
     size_t send_bytes, receive_bytes; /* may exceed 2^31 */
 } clattn_ring_message;
 
-/* How bytes get from rank to rank: filled in by whoever implements it (clattn_ring_group_transport() for the threads of
- * one process). All callbacks of a rank are called from the thread that makes the rank's call. One that fails returns
- * anything but CLATTN_SUCCESS; the call then ends without a further callback, so that it is for the transport to make
- * callbacks of all other ranks fail soon, those that are blocked too, and not to touch the messages' memory any more. */
+/* How bytes get from rank to rank: filled in by whoever implements it (clattn_ring_group_transport() for the threads
+ * of one process). All callbacks of a rank are called from the thread that makes the rank's call. One that fails
+ * returns anything but CLATTN_SUCCESS; the call then ends without a further callback, so that it is for the
+ * transport to make callbacks of all other ranks fail soon, those that are blocked too, and not to touch the
+ * messages' memory any more. */
 typedef struct clattn_ring_transport {
     size_t size; /* sizeof(clattn_ring_transport) */
     int32_t rank, ranks;
@@ -71,14 +75,20 @@ typedef struct clattn_ring_transport {
     clattn_status (*max)(void *user, uint64_t *values, int32_t count);
     /* Why this thread's last callback failed, for the text of the error; may be NULL, or return NULL. */
     const char *(*error_text)(void *user);
+    /* For ranks of one address space, NULL where there are others, on all ranks alike: tells them where `mine` lies,
+     * and this one where those of all ranks lie, [ranks], waiting until all have called. What is there is read by
+     * all of them until each has called max() again: keys and values of the forward call need not be passed round
+     * then. */
+    clattn_status (*share)(void *user, const void *mine, const void **all);
 } clattn_ring_transport;
 
-/* The transport between threads of one process, one thread a rank, each with a device of its own or not: a copy in host
- * memory. A group may serve any number of calls, but one at a time. */
+/* The transport between threads of one process, one thread a rank, each with a device of its own or not: through
+ * host memory, which a rank's device reads where another's has written it, or by a copy. A group may serve any
+ * number of calls, but one at a time. */
 typedef struct clattn_ring_group clattn_ring_group;
 
-/* Of up to 256 ranks. timeout_ms: how long a rank waits for another before the group fails; 0: for ever. Other ranks may
- * be compiling or computing meanwhile, so that it should be minutes rather than seconds. */
+/* Of up to 256 ranks. timeout_ms: how long a rank waits for another before the group fails; 0: for ever. Other ranks
+ * may be compiling or computing meanwhile, so that it should be minutes rather than seconds. */
 CLATTN_API clattn_status clattn_ring_group_create(int32_t ranks, uint32_t timeout_ms, clattn_ring_group **out);
 /* Sets *group to NULL; NULL is accepted. No rank's call may be in progress. */
 CLATTN_API void clattn_ring_group_release(clattn_ring_group **group);
@@ -126,9 +136,9 @@ CLATTN_API clattn_status clattn_ring_staging(clattn_context *context, const clat
  *
  * Batch, heads, dims and dtype are the same on all ranks; lengths need not be, and may be 0. Rows count in the whole
  * sequence: with causal the query at row i sees keys up to i + off, off being 0 or `diagonal` where given
- * (CLATTN_CAUSAL_BOTTOM_RIGHT needs it); window and alibi count alike. Of the modifiers there are causal, window, scale,
- * softcap, alibi and sinks. Blocks of keys that no query of the rank sees are not computed. Partial results are fp32;
- * the result is the same on every run. */
+ * (CLATTN_CAUSAL_BOTTOM_RIGHT needs it); window and alibi count alike. Of the modifiers there are causal, window,
+ * scale, softcap, alibi and sinks. Blocks of keys that no query of the rank sees are not computed. Partial results
+ * are fp32; the result is the same on every run. */
 typedef struct clattn_ring_attention_op {
     clattn_op head;
     clattn_attention_op attention;
@@ -163,16 +173,16 @@ CLATTN_API clattn_status clattn_ring_attention_backward(clattn_context *context,
 
 /* ---- decode ------------------------------------------------------------------------------------------------------ */
 
-/* clattn_attention() of the same few queries on every rank over the keys of all ranks, for caches that are spread over
- * devices: each rank attends to its own keys, and the partial results are gathered and merged everywhere, in the same
- * order.
+/* clattn_attention() of the same few queries on every rank over the keys of all ranks, for caches that are spread
+ * over devices: each rank attends to its own keys, and the partial results are gathered and merged everywhere, in
+ * the same order.
  *
  *   attention   q, o, lse: alike on all ranks, where every rank gets the whole result; k, v: this rank's keys
  *
- * All that clattn_attention() takes besides belongs to this rank's keys, lengths, pages and codes too, but for q_offsets,
- * which there are not, and sinks, which are given on all ranks and counted once. With causal, window or alibi a diagonal
- * says where this rank's keys begin: first query's position - first key's position. Partial results are fp32; staging
- * memory is ranks times one of them. */
+ * All that clattn_attention() takes besides belongs to this rank's keys, lengths, pages and codes too, but for
+ * q_offsets, which there are not, and sinks, which are given on all ranks and counted once. With causal, window or
+ * alibi a diagonal says where this rank's keys begin: first query's position - first key's position. Partial results
+ * are fp32; staging memory is ranks times one of them. */
 typedef struct clattn_ring_decode_op {
     clattn_op head;
     clattn_attention_op attention;
