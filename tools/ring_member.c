@@ -118,6 +118,13 @@ static clattn_status silent_max(void *user, uint64_t *values, int32_t count) {
     return CLATTN_SUCCESS;
 }
 
+static clattn_status silent_share(void *user, const void *mine, const void **all) {
+    const struct member *member = user;
+    for (int i = 0; i < member->silent.ranks; i++)
+        all[i] = mine;
+    return CLATTN_SUCCESS;
+}
+
 /* ---- staging ----------------------------------------------------------------------------------------------------- */
 
 int ring_member_memory(struct member *member, size_t device_bytes, size_t host_bytes) {
@@ -159,7 +166,8 @@ static int give_staging(struct team *team, struct member *member) {
         device_bytes = device > device_bytes ? device : device_bytes;
         host_bytes = host > host_bytes ? host : host_bytes;
     }
-    member->block_bytes = host_bytes / 2;
+    /* shared memory holds this rank's block alone */
+    member->block_bytes = backward || team->ranks == 0 ? host_bytes / 2 : host_bytes;
     return ring_member_memory(member, device_bytes, host_bytes);
 }
 
@@ -183,7 +191,9 @@ int ring_member_open(struct team *team, int rank) {
                                              .ranks = team->count,
                                              .begin = silent_begin,
                                              .wait = silent_wait,
-                                             .max = silent_max};
+                                             .user = member,
+                                             .max = silent_max,
+                                             .share = silent_share};
     clattn_launch_init(&member->launch, member->machine.queue);
     clattn_ring_launch_init(&member->ring_launch, member->machine.queue,
                             setup->one_queue ? member->machine.queue : member->copy_queue, &member->transport);
