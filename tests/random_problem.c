@@ -63,7 +63,8 @@ struct random_program random_program(uint64_t seed, uint64_t number) {
 
 /* ---- layouts ----------------------------------------------------------------------------------------------------- */
 
-/* The axes in any order, each with room to spare; the innermost dense where it must be. */
+/* The axes in any order, each with room to spare; the innermost dense where it must be. aligned: to 8 elements, where
+ * their number allows it. */
 static struct test_layout random_layout(const clattn_tensor *shape, bool dense, bool aligned) {
     const int64_t unit = aligned ? 8 : 1;
     struct test_layout layout = {.offset = chance(50) ? unit * pick(0, 40) : 0};
@@ -79,6 +80,8 @@ static struct test_layout random_layout(const clattn_tensor *shape, bool dense, 
         layout.strides[outer] = 1;
     for (int i = outer - 1; i >= 0; i--) {
         extent += chance(33) ? unit * pick(0, 9) : 0;
+        if (extent % unit != 0 && chance(50)) /* of a plane, whose innermost axis is any number of keys */
+            extent += unit - extent % unit;
         layout.strides[order[i]] = extent;
         extent *= shape->dims[order[i]] > 0 ? shape->dims[order[i]] : 1;
     }
