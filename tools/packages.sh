@@ -6,7 +6,7 @@
 clattn_packages=(
     gcc g++ meson ninja-build pkg-config python3
     ocl-icd-opencl-dev opencl-headers pocl-opencl-icd
-    libclblast-dev libcjson-dev libxxhash-dev libcmocka-dev
+    libclblast-dev libcjson-dev libxxhash-dev libcmocka-dev libopenmpi-dev openmpi-bin
 )
 
 say() {
