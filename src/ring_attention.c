@@ -47,13 +47,30 @@ static clattn_status task_workspace(clattn_context *context, const clattn_attent
     return CLATTN_SUCCESS;
 }
 
+/* Of a task whole and in parts. */
+static clattn_status rows_workspace(clattn_context *context, const clattn_ring_attention_op *op,
+                                    const struct ring_task *task, const clattn_tensor *k, const clattn_tensor *v,
+                                    const clattn_launch *launch, bool run_selftest, size_t *most) {
+    const int64_t rows = ring_rows_at_a_time(&op->attention);
+    struct ring_results results;
+    ring_results_place(&op->attention, NULL, 0, &results);
+    const clattn_attention_op whole = ring_task_op(&op->attention, task, k, v, &results.o, &results.lse);
+    FORWARD(task_workspace(context, &whole, launch, run_selftest, most));
+    for (int64_t at = 0; at < task->q_rows && rows < task->q_rows; at += rows) {
+        const struct ring_task some = ring_part_of_task(task, at, rows);
+        clattn_attention_op part = ring_task_op(&op->attention, &some, k, v, &results.o, &results.lse);
+        part.o = ring_rows(&results.part_o, 0, some.q_rows);
+        part.lse = ring_rows(&results.part_lse, 0, some.q_rows);
+        FORWARD(task_workspace(context, &part, launch, run_selftest, most));
+    }
+    return CLATTN_SUCCESS;
+}
+
 static clattn_status scratch_of(clattn_context *context, const clattn_ring_attention_op *op,
                                 const struct ring_blocks *blocks, const clattn_ring_launch *launch, bool run_selftest,
                                 size_t *bytes) {
     const struct ring_limits limits = ring_limits_of(&op->attention);
     const clattn_launch forced = {.size = sizeof forced, .variant = launch->variant, .parameters = launch->parameters};
-    struct ring_results results;
-    ring_results_place(&op->attention, NULL, 0, &results);
     if (check_product(op->attention.q.dims, 3) == 0)
         return CLATTN_SUCCESS;
     for (int32_t step = 0; step < blocks->ranks; step++) {
@@ -63,10 +80,8 @@ static clattn_status scratch_of(clattn_context *context, const clattn_ring_atten
             ring_block_place(blocks, owner, NULL, 0, &k, &v);
         struct ring_task tasks[RING_MOST_TASKS];
         const int count = ring_tasks(&op->q_shard, &op->k_shards[owner], &limits, tasks);
-        for (int i = 0; i < count; i++) {
-            const clattn_attention_op part = ring_task_op(&op->attention, &tasks[i], &k, &v, &results.o, &results.lse);
-            FORWARD(task_workspace(context, &part, &forced, run_selftest, bytes));
-        }
+        for (int i = 0; i < count; i++)
+            FORWARD(rows_workspace(context, op, &tasks[i], &k, &v, &forced, run_selftest, bytes));
     }
     return CLATTN_SUCCESS;
 }
@@ -76,7 +91,7 @@ static clattn_status make_layout(clattn_context *context, const clattn_ring_atte
                                  struct layout *layout) {
     size_t scratch = 0;
     FORWARD(scratch_of(context, op, blocks, launch, run_selftest, &scratch));
-    layout->results = RING_SLOTS * ring_slot_bytes(blocks);
+    layout->results = ring_device_bytes(blocks);
     layout->scratch = layout->results + ring_results_bytes(&op->attention);
     layout->total = layout->scratch + scratch;
     return CLATTN_SUCCESS;

@@ -108,7 +108,7 @@ static clattn_status make_layout(clattn_context *context, const clattn_ring_atte
                                  const struct ring_blocks *blocks, const clattn_ring_launch *launch, bool run_selftest,
                                  struct layout *layout) {
     size_t scratch = 0;
-    ring_gradient_layout(&op->backward, blocks, RING_SLOTS * ring_slot_bytes(blocks), &layout->gradients);
+    ring_gradient_layout(&op->backward, blocks, ring_device_bytes(blocks), &layout->gradients);
     FORWARD(scratch_of(context, op, blocks, &layout->gradients.blocks, launch, run_selftest, &scratch));
     layout->scratch = layout->gradients.end;
     layout->total = layout->scratch + scratch;

@@ -64,16 +64,25 @@ clattn_status ring_chain_fill(struct ring_chain *chain, const clattn_tensor *den
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 
-static size_t o_bytes(const clattn_attention_op *op) {
-    return ring_area(check_product(op->q.dims, 3) * op->v.dims[COLUMN], CLATTN_F32);
+/* A quarter of the rows, where that is still enough for a large device. */
+#define MANY_ROWS (1 << 16) /* of all heads */
+
+int64_t ring_rows_at_a_time(const clattn_attention_op *op) {
+    const int64_t rows = op->q.dims[ROW];
+    return check_product(op->q.dims, 3) > MANY_ROWS ? (rows + 3) / 4 : rows;
 }
 
-static size_t lse_bytes(const clattn_attention_op *op) {
-    return ring_area(check_product(op->q.dims, 3), CLATTN_F32);
+static size_t o_bytes(const clattn_attention_op *op, int64_t rows) {
+    return ring_area(op->q.dims[BATCH] * op->q.dims[HEAD] * rows * op->v.dims[COLUMN], CLATTN_F32);
+}
+
+static size_t lse_bytes(const clattn_attention_op *op, int64_t rows) {
+    return ring_area(op->q.dims[BATCH] * op->q.dims[HEAD] * rows, CLATTN_F32);
 }
 
 size_t ring_results_bytes(const clattn_attention_op *op) {
-    return 2 * (o_bytes(op) + lse_bytes(op));
+    const int64_t rows = op->q.dims[ROW], part = ring_rows_at_a_time(op);
+    return o_bytes(op, rows) + o_bytes(op, part) + lse_bytes(op, rows) + lse_bytes(op, part);
 }
 
 static clattn_tensor place(cl_mem buffer, int32_t rank, const int64_t *dims, size_t bytes, size_t *at) {
@@ -84,12 +93,14 @@ static clattn_tensor place(cl_mem buffer, int32_t rank, const int64_t *dims, siz
 }
 
 void ring_results_place(const clattn_attention_op *op, cl_mem buffer, size_t offset, struct ring_results *results) {
-    const int64_t *q = op->q.dims, dims[4] = {q[BATCH], q[HEAD], q[ROW], op->v.dims[COLUMN]};
+    const int64_t *q = op->q.dims, part = ring_rows_at_a_time(op);
+    const int64_t dims[4] = {q[BATCH], q[HEAD], q[ROW], op->v.dims[COLUMN]};
+    const int64_t part_dims[4] = {q[BATCH], q[HEAD], part, op->v.dims[COLUMN]};
     size_t at = offset;
-    results->o = place(buffer, 4, dims, o_bytes(op), &at);
-    results->part_o = place(buffer, 4, dims, o_bytes(op), &at);
-    results->lse = place(buffer, 3, dims, lse_bytes(op), &at);
-    results->part_lse = place(buffer, 3, dims, lse_bytes(op), &at);
+    results->o = place(buffer, 4, dims, o_bytes(op, q[ROW]), &at);
+    results->part_o = place(buffer, 4, part_dims, o_bytes(op, part), &at);
+    results->lse = place(buffer, 3, dims, lse_bytes(op, q[ROW]), &at);
+    results->part_lse = place(buffer, 3, part_dims, lse_bytes(op, part), &at);
     results->begun = 0;
 }
 
@@ -120,11 +131,19 @@ clattn_attention_op ring_task_op(const clattn_attention_op *op, const struct rin
     return part;
 }
 
+struct ring_task ring_part_of_task(const struct ring_task *task, int64_t at, int64_t rows) {
+    struct ring_task part = *task;
+    part.q_first += at;
+    part.q_rows = rows < task->q_rows - at ? rows : task->q_rows - at;
+    part.diagonal += at;
+    return part;
+}
+
 static clattn_status merge(struct ring_chain *chain, const struct ring_task *task, const struct ring_results *results) {
     const clattn_tensor o[2] = {ring_rows(&results->o, task->q_first, task->q_rows),
-                                ring_rows(&results->part_o, task->q_first, task->q_rows)};
+                                ring_rows(&results->part_o, 0, task->q_rows)};
     const clattn_tensor lse[2] = {ring_rows(&results->lse, task->q_first, task->q_rows),
-                                  ring_rows(&results->part_lse, task->q_first, task->q_rows)};
+                                  ring_rows(&results->part_lse, 0, task->q_rows)};
     clattn_attention_merge_op op;
     clattn_attention_merge_init(&op);
     op.count = 2;
@@ -135,16 +154,33 @@ static clattn_status merge(struct ring_chain *chain, const struct ring_task *tas
     return ring_chain_add(chain, &op.head, NULL);
 }
 
+/* Some rows of a task, whose result is merged with what there is. */
+static clattn_status add_part(struct ring_chain *chain, const clattn_attention_op *op, const struct ring_task *task,
+                              const clattn_tensor *k, const clattn_tensor *v, cl_event after,
+                              const struct ring_results *results) {
+    clattn_attention_op part = ring_task_op(op, task, k, v, &results->o, &results->lse);
+    part.o = ring_rows(&results->part_o, 0, task->q_rows);
+    part.lse = ring_rows(&results->part_lse, 0, task->q_rows);
+    FORWARD(ring_chain_add(chain, &part.head, after));
+    return merge(chain, task, results);
+}
+
 /* The first task of all its pieces writes the result itself. */
 clattn_status ring_compute_task(struct ring_chain *chain, const clattn_attention_op *op, const struct ring_task *task,
                                 const clattn_tensor *k, const clattn_tensor *v, cl_event after,
                                 struct ring_results *results) {
     const bool first = (results->begun & task->pieces) == 0;
-    const clattn_attention_op part = ring_task_op(op, task, k, v, first ? &results->o : &results->part_o,
-                                                  first ? &results->lse : &results->part_lse);
-    FORWARD(ring_chain_add(chain, &part.head, after));
+    const int64_t rows = ring_rows_at_a_time(op);
     results->begun |= task->pieces;
-    return first ? CLATTN_SUCCESS : merge(chain, task, results);
+    if (first) {
+        const clattn_attention_op whole = ring_task_op(op, task, k, v, &results->o, &results->lse);
+        return ring_chain_add(chain, &whole.head, after);
+    }
+    for (int64_t at = 0; at < task->q_rows; at += rows) {
+        const struct ring_task part = ring_part_of_task(task, at, rows);
+        FORWARD(add_part(chain, op, &part, k, v, after, results));
+    }
+    return CLATTN_SUCCESS;
 }
 
 /* Sinks as one more result: of a key whose score they are and whose values are 0. */
@@ -155,7 +191,8 @@ static clattn_status add_sinks(struct ring_chain *chain, const clattn_attention_
     zeros.rank = 2;
     memcpy(zeros.dims, dims, sizeof dims);
     FORWARD(ring_chain_fill(chain, &zeros, 0, NULL));
-    *o = results->part_o;
+    *o = results->o;
+    o->offset = results->part_o.offset;
     *lse = results->lse;
     o->strides[BATCH] = o->strides[HEAD] = o->strides[ROW] = 0;
     lse->memory = op->sinks.memory;

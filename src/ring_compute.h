@@ -23,9 +23,14 @@ clattn_status ring_chain_fill(struct ring_chain *chain, const clattn_tensor *den
 
 /* The result so far, and room for that of a task. */
 struct ring_results {
-    clattn_tensor o, lse, part_o, part_lse; /* F32, dense, all of the rank's rows */
-    int begun;                              /* bits of the pieces of queries that have a result */
+    clattn_tensor o, lse;           /* F32, dense, all of the rank's rows */
+    clattn_tensor part_o, part_lse; /* ... as many rows as are taken at a time */
+    int begun;                      /* bits of the pieces of queries that have a result */
 };
+/* Rows of a task that are taken at a time where they are to be merged, so that the part needs less memory. */
+int64_t ring_rows_at_a_time(const clattn_attention_op *op);
+/* The part of a task from its row `at` on. */
+struct ring_task ring_part_of_task(const struct ring_task *task, int64_t at, int64_t rows);
 
 size_t ring_results_bytes(const clattn_attention_op *op);
 void ring_results_place(const clattn_attention_op *op, cl_mem buffer, size_t offset, struct ring_results *results);

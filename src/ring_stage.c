@@ -10,10 +10,22 @@ size_t ring_slot_bytes(const struct ring_blocks *blocks) {
     return blocks->ranks > 1 ? ring_largest_block(blocks) : 0;
 }
 
+static int32_t device_slots(const struct ring_blocks *blocks) {
+    return blocks->ranks - 1 < RING_SLOTS ? blocks->ranks - 1 : RING_SLOTS;
+}
+
+size_t ring_device_bytes(const struct ring_blocks *blocks) {
+    return (size_t)device_slots(blocks) * ring_slot_bytes(blocks);
+}
+
 /* ---- places ------------------------------------------------------------------------------------------------------ */
 
+static int32_t device_slot(int32_t step) {
+    return step > 0 ? (step - 1) % RING_SLOTS : 0;
+}
+
 static size_t device_offset(const struct ring_stage *stage, int32_t step) {
-    return stage->launch->workspace.offset + (size_t)(step % RING_SLOTS) * ring_slot_bytes(&stage->blocks);
+    return stage->launch->workspace.offset + (size_t)device_slot(step) * ring_slot_bytes(&stage->blocks);
 }
 
 void *ring_stage_host(const struct ring_stage *stage, int32_t step) {
@@ -105,7 +117,7 @@ clattn_status ring_stage_settle(struct ring_stage *stage, int32_t step) {
 
 clattn_status ring_stage_upload(struct ring_stage *stage, int32_t step) {
     const clattn_ring_launch *launch = stage->launch;
-    const cl_event used = stage->used[step % RING_SLOTS];
+    const cl_event used = stage->used[device_slot(step)];
     const int32_t owner = ring_owner(launch->transport, step);
     const void *host = stage->shared != NULL ? stage->shared[owner] : ring_stage_host(stage, step);
     cl_event copied = NULL;
@@ -120,6 +132,6 @@ clattn_status ring_stage_upload(struct ring_stage *stage, int32_t step) {
 
 clattn_status ring_stage_used(struct ring_stage *stage, int32_t step, cl_event event) {
     FORWARD_CL(clRetainEvent(event), "clRetainEvent");
-    replace(&stage->used[step % RING_SLOTS], event);
+    replace(&stage->used[device_slot(step)], event);
     return CLATTN_SUCCESS;
 }

@@ -1,8 +1,8 @@
-/* Keys and values of all ranks on their way through one: from the device or the rank before into host memory, on to
- * the next rank, and up to the device. There are two slots on the device and two on the host; the block of step s
- * uses number s % 2 of both. Where ranks share their memory the host's first slot holds this rank's own block
- * throughout, and others are read where they are. A block is keys [B,Hkv,N,D], dense, and values [B,Hkv,N,Dv] from
- * the next multiple of 256 bytes on. */
+/* Keys and values of all ranks on their way through one: from the device or the rank before into host memory, on to the
+ * next rank, and up to the device. The host has two slots, of which step s uses number s % 2. The device has two, or one
+ * where there are but two ranks: step s, from 1 on, uses number (s - 1) % 2; the first is this rank's own block's on its
+ * way to the host before that. Where ranks share their memory the host has one slot, which holds the rank's own block
+ * throughout, and others are read where they are. */
 #ifndef CLATTN_RING_STAGE_H
 #define CLATTN_RING_STAGE_H
 
@@ -10,7 +10,8 @@
 
 enum { RING_SLOTS = 2 };
 
-size_t ring_slot_bytes(const struct ring_blocks *blocks); /* that any block fits into; 0 for one rank */
+size_t ring_slot_bytes(const struct ring_blocks *blocks);   /* that any block fits into; 0 for one rank */
+size_t ring_device_bytes(const struct ring_blocks *blocks); /* of all slots of the device */
 
 /* A rank's staging memory and what uses it. */
 struct ring_stage {
