@@ -35,15 +35,37 @@ static int64_t random_group(void) {
     return groups[pick(0, 4)];
 }
 
+static void draw_dims(struct random_program *p) {
+    static const int64_t dims[][2] = {{64, 64}, {64, 64},  {64, 64},   {64, 64},  {64, 64},
+                                      {40, 24}, {128, 64}, {192, 128}, {576, 512}};
+    const int64_t number = pick(0, 10);
+    p->head_dim = number < 9 ? dims[number][0] : pick(1, number == 9 ? 576 : 80);
+    p->value_dim = number < 9 ? dims[number][1] : pick(1, number == 9 ? 512 : 80);
+}
+
+/* Of keys, of values, or of both, each on its own. */
+static void draw_formats(struct random_program *p) {
+    static const struct code_format formats[] = {
+        {.dtype = CLATTN_I8, .block = 32},
+        {.dtype = CLATTN_I8, .block = 64, .zeros = true, .gap = 3, .offset = 1, .tokens_first = true},
+        {.dtype = CLATTN_I8, .block = 32, .zeros = true, .tokens_first = true},
+        {.dtype = CLATTN_I4, .block = 32},
+        {.dtype = CLATTN_I4, .block = 64, .zeros = true, .gap = 6, .offset = 2, .tokens_first = true},
+        {.dtype = CLATTN_I4, .block = 64, .nibbles = CLATTN_NIBBLES_HALVES, .zeros = true, .gap = 2},
+        {.dtype = CLATTN_F8_E4M3},
+        {.dtype = CLATTN_F8_E4M3, .gap = 5, .offset = 3}};
+    const int64_t which = chance(15) ? pick(1, 3) : 0;
+    p->k_format = which & 1 ? &formats[pick(0, 7)] : NULL;
+    p->v_format = which & 2 ? &formats[pick(0, 7)] : NULL;
+}
+
 struct random_program random_program(uint64_t seed, uint64_t number) {
-    static const int64_t dims[][2] = {{64, 64}, {64, 64}, {64, 64}, {40, 24}, {128, 64}, {33, 70}};
     struct random_program p = {.dtype = all_dtypes[number % 3]};
     start(seed * 1000003 + number);
     for (int i = 0; i < 8; i++)
         (void)pick(0, 1);
-    const int64_t *chosen = dims[pick(0, 5)];
-    p.head_dim = chosen[0];
-    p.value_dim = chosen[1];
+    draw_dims(&p);
+    draw_formats(&p);
     p.out_dtype = chance(25) ? CLATTN_F32 : p.dtype;
     p.bias_dtype = chance(50) ? CLATTN_F32 : p.dtype;
     p.band = chance(60);
@@ -281,11 +303,11 @@ static void spoil_unused_pages(struct attention_data *data) {
     }
 }
 
-/* NaN or infinity in values and NaN in keys, seen by some rows, by all or by none. */
-static void spoil_seen_values(struct attention_data *data) {
+/* NaN or infinity in values and NaN in keys, seen by some rows, by all or by none. Codes have none. */
+static void spoil_seen_values(const struct random_program *program, struct attention_data *data) {
     static const double special[] = {(double)NAN, (double)INFINITY, -(double)INFINITY};
     const int64_t keys = reference_count(&data->settings.k) / data->problem.head_dim;
-    if (keys == 0 || !chance(12))
+    if (keys == 0 || !chance(12) || program->k_format || program->v_format)
         return;
     data->v[pick(0, keys - 1) * data->problem.value_dim + pick(0, data->problem.value_dim - 1)] = special[pick(0, 2)];
     if (chance(30))
@@ -297,14 +319,15 @@ static void describe(const struct attention_data *data, const struct attention_c
     snprintf(
         text, size,
         "%s B%lld H%lld/%lld q%lld k%lld D%lld/%lld causal %d diagonal %d:%lld window %lld:%lld scale %d:%g cap %g "
-        "max %lld:%lld%s%s%s%s%s%s%s%s%s",
+        "max %lld:%lld%s%s%s%s%s%s%s%s%s%s%s",
         dtype_name(data->dtype), (long long)c->batch, (long long)c->heads, (long long)c->kv_heads, (long long)c->nq,
         (long long)c->nk, (long long)c->head_dim, (long long)c->value_dim, (int)op->causal, op->has_diagonal,
         (long long)op->diagonal, (long long)op->window_left, (long long)op->window_right, op->has_scale,
         (double)op->scale, (double)op->softcap, (long long)op->max_q, (long long)op->max_k, data->mask ? " mask" : "",
         data->bias ? " bias" : "", data->alibi ? " alibi" : "", data->sinks ? " sinks" : "",
         data->q_lengths ? " q_lengths" : "", data->k_lengths ? " k_lengths" : "", data->q_offsets ? " q_offsets" : "",
-        data->k_offsets ? " k_offsets" : "", data->page_table ? " pages" : "");
+        data->k_offsets ? " k_offsets" : "", data->page_table ? " pages" : "",
+        data->codes_k.format ? " codes of k" : "", data->codes_v.format ? " codes of v" : "");
 }
 
 struct attention_data random_problem(const struct random_program *program, uint64_t seed,
@@ -320,8 +343,12 @@ struct attention_data random_problem(const struct random_program *program, uint6
     data.gap = chance(50) ? (double)INFINITY : 0;
     draw_planes(program, &data);
     spoil_unused_pages(&data);
-    spoil_seen_values(&data);
+    spoil_seen_values(program, &data);
     lay_out(program, &data, layouts);
+    if (program->k_format)
+        attention_codes_make(&data, &data.codes_k, program->k_format);
+    if (program->v_format)
+        attention_codes_make(&data, &data.codes_v, program->v_format);
     describe(&data, &c, text, size);
     data.name = text;
     return data;

@@ -12,9 +12,10 @@ struct random_program {
     bool band, mask, bias, sequences, paged, alibi, softcap, sinks;
     bool aligned; /* every row starts at a multiple of 16 bytes */
     bool without_lse;
-    int64_t page_size;    /* 0: any */
-    int64_t heads_per_kv; /* 0: any; decode variants are compiled for one */
-    uint64_t variant;     /* which of those that accept */
+    const struct code_format *k_format, *v_format; /* NULL: not quantised */
+    int64_t page_size;                             /* 0: any */
+    int64_t heads_per_kv;                          /* 0: any; decode variants are compiled for one */
+    uint64_t variant;                              /* which of those that accept */
 };
 
 struct random_layouts {

@@ -101,6 +101,7 @@ static void random_problems(void **state) {
     for (uint64_t number = first; number < end; number++) {
         struct random_program program = random_program(seed, number);
         program.paged = false;
+        program.k_format = program.v_format = NULL;
         program.variant = number / 3 + number; /* each dtype meets each variant */
         for (uint64_t i = 0; i < problems; i++) {
             char where[64];

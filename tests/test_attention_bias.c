@@ -59,6 +59,36 @@ static void biases_in_any_layout(void **state) {
     }
 }
 
+/* A17: rows of five with a pitch of eight, NaN between them and behind the last. Means over four keys, exactly. */
+static void pads_are_not_read(void **state) {
+    enum { NQ = 3, NK = 5, PITCH = 8 };
+    const int64_t dims[4] = {1, 1, NQ, NK};
+    const struct test_layout pitched = {0, {NQ * PITCH, NQ * PITCH, PITCH, 1}};
+    struct attention_case shape = attention_shape("A17 pitch", 1, NQ, NK, CLATTN_CAUSAL_TOP_LEFT);
+    shape.has_diagonal = 1, shape.diagonal = NK; /* all keys, by programs that other tests have too */
+    shape.q = fill_zero, shape.k = fill_u2, shape.v = fill_row;
+    (void)state;
+    for (int t = 0; t < 3; t++)
+        for (int is_mask = 0; is_mask < 2; is_mask++) {
+            struct attention_data data = attention_data_of(&shape, all_dtypes[t]);
+            clattn_attention_op *op = &data.settings;
+            double *cells = is_mask ? attention_data_add(&op->mask, &data.mask, CLATTN_U8, 4, dims)
+                                    : attention_data_add(&op->bias, &data.bias, all_dtypes[t], 4, dims);
+            for (int i = 0; i < NQ * NK; i++)
+                cells[i] = i % NK != 2 ? is_mask : is_mask ? 0 : -(double)INFINITY;
+            data.layout_mask = data.layout_bias = &pitched;
+            attention_data_bind(&data);
+            size_t index = 0;
+            for (const char *variant; (variant = attention_next_variant(&data, &index));) {
+                struct attention_result result = attention_run(&data, variant);
+                for (int64_t i = 0; i < attention_o_count(&data); i++)
+                    assert_true(result.o[i] == 2);
+                attention_result_free(&result);
+            }
+            attention_data_free(&data);
+        }
+}
+
 /* With and without a limit are two programs: fp32 takes both. */
 static clattn_causal causal_of(int dtype, int number) {
     return (clattn_causal)(dtype == 0 ? number % 3 : 1 + number % 2);
@@ -90,12 +120,11 @@ static void slopes_count_from_the_diagonal(void **state) {
 }
 
 /* A26: heads 0..3 and 4..7 of 8 in calls of their own, each with its slopes. */
-static void slopes_of_a_slice_of_heads(void **state) {
+static void slopes_of_half_the_heads(clattn_dtype dtype) {
     enum { N = 9, HALF = 4 };
-    struct attention_case shape = attention_shape("A26 slopes", 1, N, N, CLATTN_CAUSAL_NONE);
+    struct attention_case shape = attention_shape("A26 slopes", 1, N, N, CLATTN_CAUSAL_BOTTOM_RIGHT);
     shape.heads = shape.kv_heads = 2 * HALF;
-    (void)state;
-    struct attention_data all = attention_data_random(&shape, CLATTN_F32, 13);
+    struct attention_data all = attention_data_random(&shape, dtype, 13);
     add_slopes(&all, 0);
     size_t index = 0;
     for (const char *variant; (variant = attention_next_variant(&all, &index));) {
@@ -104,7 +133,7 @@ static void slopes_of_a_slice_of_heads(void **state) {
         for (int64_t half = 0; half < 2; half++) {
             const int64_t first = half * HALF * N, bytes = HALF * N * D * (int64_t)sizeof(double);
             shape.heads = shape.kv_heads = HALF;
-            struct attention_data part = attention_data_random(&shape, CLATTN_F32, 13);
+            struct attention_data part = attention_data_random(&shape, dtype, 13);
             add_slopes(&part, 0);
             memcpy(part.alibi, all.alibi + half * HALF, HALF * sizeof(double));
             memcpy(part.q, all.q + first * D, (size_t)bytes);
@@ -119,6 +148,12 @@ static void slopes_of_a_slice_of_heads(void **state) {
         attention_result_free(&whole);
     }
     attention_data_free(&all);
+}
+
+static void slopes_of_a_slice_of_heads(void **state) {
+    (void)state;
+    for (int t = 0; t < 3; t++)
+        slopes_of_half_the_heads(all_dtypes[t]);
 }
 
 /* A24 */
@@ -156,6 +191,7 @@ int main(void) {
         ATTENTION_TABLE_TESTS(bias_cases),
         cmocka_unit_test(biases_repeat_over_any_axis),
         cmocka_unit_test(biases_in_any_layout),
+        cmocka_unit_test(pads_are_not_read),
         cmocka_unit_test(slopes_count_from_the_diagonal),
         cmocka_unit_test(slopes_of_a_slice_of_heads),
         cmocka_unit_test(standard_slopes),

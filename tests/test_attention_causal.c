@@ -108,12 +108,13 @@ static void any_diagonal(void **state) {
                                  INT64_C(1) << 32};
     struct attention_case shape = shape_of("diagonal", 70, 100, CLATTN_CAUSAL_TOP_LEFT);
     shape.has_diagonal = 1;
-    for (size_t i = 0; i < sizeof diagonals / sizeof diagonals[0]; i++) {
-        shape.diagonal = diagonals[i];
-        struct attention_data data = attention_data_of(&shape, CLATTN_F32);
-        attention_check(&data);
-        attention_data_free(&data);
-    }
+    for (int t = 0; t < 3; t++)
+        for (size_t i = 0; i < sizeof diagonals / sizeof diagonals[0]; i += t ? 3 : 1) {
+            shape.diagonal = diagonals[i];
+            struct attention_data data = attention_data_of(&shape, all_dtypes[t]);
+            attention_check(&data);
+            attention_data_free(&data);
+        }
 }
 
 /* A diagonal without causal means nothing. */
@@ -122,9 +123,11 @@ static void a_diagonal_needs_causal(void **state) {
     struct attention_case shape = shape_of("diagonal, not causal", 5, 100, CLATTN_CAUSAL_NONE);
     shape.has_diagonal = 1;
     shape.diagonal = -3;
-    struct attention_data data = attention_data_of(&shape, CLATTN_F32);
-    attention_check(&data);
-    attention_data_free(&data);
+    for (int t = 0; t < 3; t++) {
+        struct attention_data data = attention_data_of(&shape, all_dtypes[t]);
+        attention_check(&data);
+        attention_data_free(&data);
+    }
 }
 
 /* A03: the first tiles leave the running maximum at -inf, here by scores that are -inf. */

@@ -234,12 +234,33 @@ static void a39_splits_agree(void **state) {
     attention_data_free(&data);
 }
 
+/* A44: thousands of ones have a mean of one, whatever the type, in one part or in eight. */
+static void a44_a_mean_of_ones_is_one(void **state) {
+    struct attention_case c = attention_shape("A44", 1, 1, 4096, CLATTN_CAUSAL_NONE);
+    (void)state;
+    c.heads = 8; /* as in test_attention_decode.c */
+    c.q = fill_zero, c.k = fill_u2, c.v = fill_one;
+    for (int t = 0; t < 3; t++) {
+        struct attention_data data = attention_data_of(&c, all_dtypes[t]);
+        size_t index = 0;
+        for (const char *variant; (variant = next_decode(&data, &index));)
+            for (int splits = 1; splits <= 8; splits += 7) {
+                struct attention_result result = run(&data, variant, splits);
+                for (int64_t i = 0; i < attention_o_count(&data); i++)
+                    assert_true(result.o[i] == 1);
+                for (int64_t i = 0; i < attention_row_count(&data); i++)
+                    assert_true(fabs(result.lse[i] - 8.317766) < 1e-5);
+                attention_result_free(&result);
+            }
+        attention_data_free(&data);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a08_merging_empty_states),
-        cmocka_unit_test(a09_the_log_sum_exp_of_an_empty_row),
-        cmocka_unit_test(a10_the_log_sum_exp_is_natural),
-        cmocka_unit_test(a39_splits_agree),
+        cmocka_unit_test(a08_merging_empty_states),       cmocka_unit_test(a09_the_log_sum_exp_of_an_empty_row),
+        cmocka_unit_test(a10_the_log_sum_exp_is_natural), cmocka_unit_test(a39_splits_agree),
+        cmocka_unit_test(a44_a_mean_of_ones_is_one),
     };
     return support_main("published faults of split attention", tests, sizeof tests / sizeof tests[0]);
 }

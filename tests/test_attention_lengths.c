@@ -97,38 +97,67 @@ static void padded_sequences_are_as_each_alone(void **state) {
 }
 
 /* A41: offsets of no sequence at all. Not a row is written. */
-static void no_sequences(void **state) {
+static void offsets_of_nothing(clattn_dtype dtype) {
     const double none[1] = {0};
     struct attention_case shape = attention_shape("A41 no sequences", 0, 5, 7, CLATTN_CAUSAL_NONE);
     shape.with.q_offsets = shape.with.k_offsets = none;
-    (void)state;
-    struct attention_data data = attention_data_random(&shape, CLATTN_F32, 4);
+    struct attention_data data = attention_data_random(&shape, dtype, 4);
     attention_check(&data);
     attention_data_free(&data);
+}
+
+static void no_sequences(void **state) {
+    (void)state;
+    for (int t = 0; t < 3; t++)
+        offsets_of_nothing(all_dtypes[t]);
+}
+
+/* A04: the key past the length has score 0, those before it one far below any number that stands for "hidden". */
+static void a_hidden_key_above_all_scores(void **state) {
+    const double one[1] = {1};
+    struct attention_case shape = attention_shape("A04 past the length", 1, 2, 2, CLATTN_CAUSAL_TOP_LEFT);
+    shape.heads = shape.kv_heads = 1;
+    shape.has_scale = 1, shape.scale = 1;
+    shape.q = shape.k = fill_zero, shape.v = fill_row_from_1;
+    shape.with.k_lengths = one;
+    (void)state;
+    for (int t = 0; t < 3; t++) {
+        struct attention_data data = attention_data_of(&shape, all_dtypes[t]);
+        size_t index = 0;
+        data.q[0] = -16384, data.k[0] = 1;
+        for (const char *variant; (variant = attention_next_variant(&data, &index));) {
+            struct attention_result result = attention_run(&data, variant);
+            for (int c = 0; c < 2 * D; c++)
+                assert_true(result.o[c] == 1);
+            assert_true(result.lse[0] == -16384 && result.lse[1] == 0);
+            attention_result_free(&result);
+        }
+        attention_data_free(&data);
+    }
 }
 
 /* Sequences are cut at max_q and max_k; rows from there on are empty. */
 static void sequences_are_cut_at_the_longest(void **state) {
     (void)state;
-    for (int causal = 0; causal < 3; causal++) {
-        struct attention_case shape = attention_shape("cut", 2, 50, 90, (clattn_causal)causal);
-        shape.with.max_q = 33;
-        shape.with.max_k = 70;
-        struct attention_data data = attention_data_random(&shape, CLATTN_F32, 7);
-        attention_check(&data);
-        attention_data_free(&data);
-    }
+    for (int t = 0; t < 3; t++)
+        for (int number = 0; number < (t ? 2 : 3); number++) {
+            struct attention_case shape = attention_shape("cut", 2, 50, 90, causal_of(t, number));
+            shape.with.max_q = 33;
+            shape.with.max_k = 70;
+            struct attention_data data = attention_data_random(&shape, all_dtypes[t], 7);
+            attention_check(&data);
+            attention_data_free(&data);
+        }
 }
 
 /* A34: what the device finds out of range must not lead out of the tensors. The rows are unspecified. */
-static void values_out_of_range_do_no_harm(void **state) {
+static void values_out_of_range(clattn_dtype dtype) {
     const double lengths[][2] = {{-1, 71}, {INT32_MIN, INT32_MAX}, {141, -70}};
     const double offsets[][3] = {{-5, 20, 30}, {0, 71, 140}, {30, 20, 10}, {INT32_MIN, INT32_MAX, 5}, {100, 200, 300}};
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         struct attention_case shape = attention_shape("A34 lengths", 2, 70, 140, CLATTN_CAUSAL_BOTTOM_RIGHT);
         shape.with.q_lengths = shape.with.k_lengths = lengths[i];
-        struct attention_data data = attention_data_random(&shape, CLATTN_F32, 8);
+        struct attention_data data = attention_data_random(&shape, dtype, 8);
         attention_survive(&data);
         attention_data_free(&data);
     }
@@ -137,10 +166,16 @@ static void values_out_of_range_do_no_harm(void **state) {
             struct attention_case shape = attention_shape("A34 offsets", 2, 70, 70, CLATTN_CAUSAL_BOTTOM_RIGHT);
             shape.with.q_offsets = which & 1 ? offsets[i] : NULL;
             shape.with.k_offsets = which & 2 ? offsets[(i + (size_t)which) % 5] : NULL;
-            struct attention_data data = attention_data_random(&shape, CLATTN_F32, 8);
+            struct attention_data data = attention_data_random(&shape, dtype, 8);
             attention_survive(&data);
             attention_data_free(&data);
         }
+}
+
+static void values_out_of_range_do_no_harm(void **state) {
+    (void)state;
+    for (int t = 0; t < 3; t++)
+        values_out_of_range(all_dtypes[t]);
 }
 
 int main(void) {
@@ -150,6 +185,7 @@ int main(void) {
         cmocka_unit_test(every_variant_takes_offsets),
         cmocka_unit_test(padded_sequences_are_as_each_alone),
         cmocka_unit_test(no_sequences),
+        cmocka_unit_test(a_hidden_key_above_all_scores),
         cmocka_unit_test(sequences_are_cut_at_the_longest),
         cmocka_unit_test(values_out_of_range_do_no_harm),
     };

@@ -44,16 +44,15 @@ static void same_bits(const struct attention_data *a, const struct attention_dat
 }
 
 /* A17: rows padded in memory, the axes in another order, columns apart. */
-static void masks_in_any_layout(void **state) {
+static void masks_laid_out_otherwise(clattn_dtype dtype) {
     const int64_t nq = 33, nk = 101, dims[4] = {2, 4, nq, nk};
     const struct test_layout layouts[] = {{3, {4 * nq * 128, nq * 128, 128, 1}},
                                           {0, {nk, 2 * nk, 8 * nk, 1}},
                                           {1, {1, 2, 8 * nk, 8}},
                                           {0, {4 * nq * nk * 3, nq * nk * 3, nk * 3, 3}}};
     const struct attention_case shape = attention_shape("A17 mask", 2, nq, nk, CLATTN_CAUSAL_NONE);
-    (void)state;
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
-        struct attention_data dense = masked(&shape, CLATTN_F32, dims, 5), other = masked(&shape, CLATTN_F32, dims, 5);
+        struct attention_data dense = masked(&shape, dtype, dims, 5), other = masked(&shape, dtype, dims, 5);
         other.layout_mask = &layouts[i];
         same_bits(&dense, &other);
         attention_data_free(&dense);
@@ -61,14 +60,19 @@ static void masks_in_any_layout(void **state) {
     }
 }
 
+static void masks_in_any_layout(void **state) {
+    (void)state;
+    for (int t = 0; t < 3; t++)
+        masks_laid_out_otherwise(all_dtypes[t]);
+}
+
 /* A49: a query stride of 0 is as good as a copy a row, and as a dim of 1. */
-static void a_query_stride_of_0_repeats_the_row(void **state) {
+static void a_query_stride_of_0(clattn_dtype dtype) {
     const int64_t nq = 33, nk = 101, full[4] = {1, 1, nq, nk}, one[4] = {1, 1, 1, nk};
     const struct test_layout repeated = {0, {nk, nk, 0, 1}};
     const struct attention_case shape = attention_shape("A49 mask", 1, nq, nk, CLATTN_CAUSAL_NONE);
-    (void)state;
-    struct attention_data copied = masked(&shape, CLATTN_F32, full, 7), strided = masked(&shape, CLATTN_F32, full, 7);
-    struct attention_data single = masked(&shape, CLATTN_F32, one, 7);
+    struct attention_data copied = masked(&shape, dtype, full, 7), strided = masked(&shape, dtype, full, 7);
+    struct attention_data single = masked(&shape, dtype, one, 7);
     for (int64_t i = 0; i < nq; i++) {
         memcpy(copied.mask + i * nk, single.mask, (size_t)nk * sizeof(double));
         memcpy(strided.mask + i * nk, single.mask, (size_t)nk * sizeof(double));
@@ -79,6 +83,12 @@ static void a_query_stride_of_0_repeats_the_row(void **state) {
     attention_data_free(&copied);
     attention_data_free(&strided);
     attention_data_free(&single);
+}
+
+static void a_query_stride_of_0_repeats_the_row(void **state) {
+    (void)state;
+    for (int t = 0; t < 3; t++)
+        a_query_stride_of_0(all_dtypes[t]);
 }
 
 /* A key that some rows see and others do not holds NaN: those who do not see it keep their bits. */

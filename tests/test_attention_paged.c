@@ -63,11 +63,13 @@ static void a_reused_table_has_stale_rows(void **state) {
     shape.with =
         (struct case_modifiers){.page_table = stale, .max_pages = ENTRIES, .pages = POOL, .k_lengths = short_lengths};
     (void)state;
-    struct attention_data data = attention_data_random(&shape, CLATTN_F32, 4);
-    attention_check(&data);
-    data.layout_page_table = &rows_apart;
-    attention_check(&data);
-    attention_data_free(&data);
+    for (int t = 0; t < 3; t++) {
+        struct attention_data data = attention_data_random(&shape, all_dtypes[t], 4);
+        attention_check(&data);
+        data.layout_page_table = &rows_apart;
+        attention_check(&data);
+        attention_data_free(&data);
+    }
 }
 
 /* Other page layouts are a choice of strides: heads within a row, keys and values in one pool. */
@@ -116,19 +118,24 @@ static void offsets_of_queries_with_pages(void **state) {
 }
 
 /* A34: ids and lengths out of range must not lead out of the pool. */
-static void pages_out_of_range_do_no_harm(void **state) {
+static void pages_out_of_range(clattn_dtype dtype) {
     const double ids[][2 * ENTRIES] = {{10, -1, 3, 2, 5, 9, INT32_MAX, INT32_MIN}, {10, 11, 12, 13, -1, -2, -3, -4}};
     const double too_long[2] = {65, INT32_MAX};
-    (void)state;
     for (int i = 0; i < 2; i++)
         for (int with_lengths = 0; with_lengths < 2; with_lengths++) {
             struct attention_case shape = attention_shape("A34 pages", 2, 7, PAGE, CLATTN_CAUSAL_NONE);
             shape.with = (struct case_modifiers){
                 .page_table = ids[i], .max_pages = ENTRIES, .pages = POOL, .k_lengths = with_lengths ? too_long : NULL};
-            struct attention_data data = attention_data_random(&shape, CLATTN_F32, 7);
+            struct attention_data data = attention_data_random(&shape, dtype, 7);
             attention_survive(&data);
             attention_data_free(&data);
         }
+}
+
+static void pages_out_of_range_do_no_harm(void **state) {
+    (void)state;
+    for (int t = 0; t < 3; t++)
+        pages_out_of_range(all_dtypes[t]);
 }
 
 int main(void) {

@@ -41,36 +41,39 @@ static void check(const char *name, clattn_dtype dtype, int64_t heads, int64_t k
     attention_data_free(&data);
 }
 
-/* A35. Each head dim is a program of its own, so the half types take every fifth. */
-static void head_dims(clattn_dtype dtype, size_t step) {
-    const int64_t dims[] = {1, 2, 3, 5, 8, 33, 40, 46, 72, 80, 96, 100, 127, 128, 160, 256, 511};
-    for (size_t i = step > 1 ? 2 : 0; i < sizeof dims / sizeof dims[0]; i += step)
+/* A35. Each head dim is a program of its own, so the half types take every fifth, each others, where not all are asked
+ * for. */
+static void head_dims(clattn_dtype dtype, size_t first, size_t step) {
+    const int64_t dims[] = {1, 2, 3, 5, 8, 33, 40, 46, 72, 80, 96, 100, 127, 128, 160, 256, 511, 512};
+    const bool all = getenv("CLATTN_TEST_FULL") != NULL;
+    for (size_t i = all ? 0 : first; i < sizeof dims / sizeof dims[0]; i += all ? 1 : step)
         check("A35 head dims", dtype, 2, 2, 5, 37, dims[i], dims[i], CLATTN_CAUSAL_NONE);
 }
 
 static void head_dims_in_fp32(void **state) {
     (void)state;
-    head_dims(CLATTN_F32, 1);
+    head_dims(CLATTN_F32, 0, 1);
 }
 
 static void head_dims_in_fp16(void **state) {
     (void)state;
-    head_dims(CLATTN_F16, 5);
+    head_dims(CLATTN_F16, 2, 5);
 }
 
 static void head_dims_in_bf16(void **state) {
     (void)state;
-    head_dims(CLATTN_BF16, 5);
+    head_dims(CLATTN_BF16, 4, 5);
 }
 
-/* A36 */
+/* A36. All dims in fp32, the first few in the half types. */
 static void value_dims_unlike_head_dims(void **state) {
+    const int64_t dims[][2] = {{24, 40}, {64, 128}, {192, 128}, {576, 512}, {3, 5}, {64, 1}, {320, 300}};
+    const size_t counts[] = {7, 3, 4};
+    const bool all = getenv("CLATTN_TEST_FULL") != NULL;
     (void)state;
-    const int64_t dims[][2] = {{3, 5}, {24, 40}, {64, 128}, {192, 128}, {64, 1}, {576, 512}, {320, 300}};
-    for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
-        check("A36 value dims", CLATTN_F32, 2, 1, 17, 35, dims[i][0], dims[i][1], CLATTN_CAUSAL_BOTTOM_RIGHT);
-    check("A36 value dims", CLATTN_F16, 2, 1, 17, 35, 24, 40, CLATTN_CAUSAL_BOTTOM_RIGHT);
-    check("A36 value dims", CLATTN_BF16, 2, 1, 17, 35, 576, 512, CLATTN_CAUSAL_NONE);
+    for (int t = 0; t < 3; t++)
+        for (size_t i = 0; i < (all ? 7 : counts[t]); i++)
+            check("A36 value dims", all_dtypes[t], 2, 1, 17, 35, dims[i][0], dims[i][1], CLATTN_CAUSAL_BOTTOM_RIGHT);
 }
 
 static void lengths_around_tiles(void **state) {

@@ -24,13 +24,12 @@ static void every_variant_counts_the_sink_once(void **state) {
 }
 
 /* A26: heads 0..3 and 4..7 of 8 in calls of their own, each with its sinks. */
-static void sinks_of_a_slice_of_heads(void **state) {
+static void sinks_of_half_the_heads(clattn_dtype dtype) {
     enum { N = 9, HALF = 4 };
-    struct attention_case shape = attention_shape("A26 sinks", 1, N, N, CLATTN_CAUSAL_NONE);
+    struct attention_case shape = attention_shape("A26 sinks", 1, N, N, CLATTN_CAUSAL_BOTTOM_RIGHT);
     shape.heads = shape.kv_heads = 2 * HALF;
     shape.with.sinks = logits;
-    (void)state;
-    struct attention_data all = attention_data_random(&shape, CLATTN_F32, 13);
+    struct attention_data all = attention_data_random(&shape, dtype, 13);
     size_t index = 0;
     for (const char *variant; (variant = attention_next_variant(&all, &index));) {
         struct attention_result whole = attention_run(&all, variant);
@@ -39,7 +38,7 @@ static void sinks_of_a_slice_of_heads(void **state) {
             const int64_t first = half * HALF * N, bytes = HALF * N * D * (int64_t)sizeof(double);
             shape.heads = shape.kv_heads = HALF;
             shape.with.sinks = logits + half * HALF;
-            struct attention_data part = attention_data_random(&shape, CLATTN_F32, 13);
+            struct attention_data part = attention_data_random(&shape, dtype, 13);
             memcpy(part.q, all.q + first * D, (size_t)bytes);
             memcpy(part.k, all.k + first * D, (size_t)bytes);
             memcpy(part.v, all.v + first * D, (size_t)bytes);
@@ -52,6 +51,12 @@ static void sinks_of_a_slice_of_heads(void **state) {
         attention_result_free(&whole);
     }
     attention_data_free(&all);
+}
+
+static void sinks_of_a_slice_of_heads(void **state) {
+    (void)state;
+    for (int t = 0; t < 3; t++)
+        sinks_of_half_the_heads(all_dtypes[t]);
 }
 
 /* Past a length, by a mask and by the causal corner; the sink is all that is left, or nothing is. */
