@@ -7,37 +7,60 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_DEVICES = 16, HOST_ALIGN = 64 };
+enum { MOST_DEVICES = 16, HOST_ALIGN = 64, CONTEXTS = 2 };
 
 struct ring_rank ring_ranks[RING_MOST_RANKS];
 
 /* ---- devices ---- */
 
+static void close_ranks(void) {
+    for (int i = 0; i < RING_MOST_RANKS; i++) {
+        struct ring_rank *rank = &ring_ranks[i];
+        clReleaseCommandQueue(rank->copy_queue);
+        if (i >= CONTEXTS) { /* its context is another's */
+            clReleaseCommandQueue(rank->device.queue);
+            continue;
+        }
+        support_close(&rank->device);
+    }
+    memset(ring_ranks, 0, sizeof ring_ranks);
+}
+
+static cl_command_queue queue_of(const struct test_device *on) {
+    cl_int code = CL_SUCCESS;
+    const cl_command_queue queue = clCreateCommandQueue(on->context, on->id, 0, &code);
+    support_expect_cl(code, "clCreateCommandQueue");
+    return queue;
+}
+
+static void open_rank(int i, cl_device_id id) {
+    struct ring_rank *rank = &ring_ranks[i];
+    if (i < CONTEXTS) {
+        support_open(&rank->device, id);
+    } else {
+        rank->device = ring_ranks[i % CONTEXTS].device;
+        rank->device.queue = queue_of(&rank->device);
+    }
+    rank->copy_queue = queue_of(&rank->device);
+}
+
+/* Stays open for the tests that follow on the device: programs are compiled once. */
 int ring_open(void **state) {
+    static cl_device_id opened;
     cl_device_id ids[MOST_DEVICES];
     cl_uint count = 0, own = 0;
     (void)state;
+    if (opened == device.id)
+        return 0;
     CHECK_CL(clGetDeviceIDs(device.platform, CL_DEVICE_TYPE_ALL, MOST_DEVICES, ids, &count));
     count = count < MOST_DEVICES ? count : MOST_DEVICES;
     while (own < count && ids[own] != device.id)
         own++;
-    for (cl_uint i = 0; i < RING_MOST_RANKS; i++) {
-        struct ring_rank *rank = &ring_ranks[i];
-        cl_int code = CL_SUCCESS;
-        memset(rank, 0, sizeof *rank);
-        support_open(&rank->device, count > 0 ? ids[(own + i) % count] : device.id);
-        rank->copy_queue = clCreateCommandQueue(rank->device.context, rank->device.id, 0, &code);
-        support_expect_cl(code, "clCreateCommandQueue");
-    }
-    return 0;
-}
-
-int ring_close(void **state) {
-    (void)state;
-    for (int i = 0; i < RING_MOST_RANKS; i++) {
-        clReleaseCommandQueue(ring_ranks[i].copy_queue);
-        support_close(&ring_ranks[i].device);
-    }
+    if (opened != NULL)
+        close_ranks();
+    for (cl_uint i = 0; i < RING_MOST_RANKS; i++)
+        open_rank((int)i, count > 0 ? ids[(own + i) % count] : device.id);
+    opened = device.id;
     return 0;
 }
 

@@ -1,4 +1,4 @@
-/* Attention over ranks that are threads of the test, each with an OpenCL context of its own: shards of a problem go to
+/* Attention over ranks that are threads of the test, in two OpenCL contexts: shards of a problem go to
  * the ranks, and their results are put together again. */
 #ifndef CLATTN_RING_HARNESS_H
 #define CLATTN_RING_HARNESS_H
@@ -41,9 +41,9 @@ struct ring_rank {
 };
 extern struct ring_rank ring_ranks[RING_MOST_RANKS];
 
-/* Opens and closes the ranks' devices: those of the current one's platform in turn. Setup and teardown of a test. */
+/* Opens the ranks' devices, the current one and the next of its platform in turn, each in a context of its own; ranks
+ * beyond the second share these, with queues of their own. Setup of a test. */
 int ring_open(void **state);
-int ring_close(void **state);
 
 /* Random Q, K and V; both spread alike. */
 struct ring_problem ring_problem_of(const struct attention_case *shape, clattn_dtype dtype, clattn_ring_split split,

@@ -164,15 +164,15 @@ static void queues_may_be_one_or_out_of_order(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(every_query_sees_the_keys_of_all_ranks, ring_open, ring_close),
-        cmocka_unit_test_setup_teardown(causal_limits_count_in_the_whole_sequence, ring_open, ring_close),
-        cmocka_unit_test_setup_teardown(shards_may_be_unequal_and_empty, ring_open, ring_close),
-        cmocka_unit_test_setup_teardown(sequences_may_be_shorter_than_there_are_ranks, ring_open, ring_close),
-        cmocka_unit_test_setup_teardown(modifiers_count_in_the_whole_sequence, ring_open, ring_close),
-        cmocka_unit_test_setup_teardown(rows_that_see_no_key_are_empty, ring_open, ring_close),
-        cmocka_unit_test_setup_teardown(memory_falls_as_one_by_ranks, ring_open, ring_close),
-        cmocka_unit_test_setup_teardown(many_rows_are_merged_in_parts, ring_open, ring_close),
-        cmocka_unit_test_setup_teardown(queues_may_be_one_or_out_of_order, ring_open, ring_close),
+        cmocka_unit_test_setup(every_query_sees_the_keys_of_all_ranks, ring_open),
+        cmocka_unit_test_setup(causal_limits_count_in_the_whole_sequence, ring_open),
+        cmocka_unit_test_setup(shards_may_be_unequal_and_empty, ring_open),
+        cmocka_unit_test_setup(sequences_may_be_shorter_than_there_are_ranks, ring_open),
+        cmocka_unit_test_setup(modifiers_count_in_the_whole_sequence, ring_open),
+        cmocka_unit_test_setup(rows_that_see_no_key_are_empty, ring_open),
+        cmocka_unit_test_setup(memory_falls_as_one_by_ranks, ring_open),
+        cmocka_unit_test_setup(many_rows_are_merged_in_parts, ring_open),
+        cmocka_unit_test_setup(queues_may_be_one_or_out_of_order, ring_open),
     };
     return support_main("ring", tests, sizeof tests / sizeof *tests);
 }

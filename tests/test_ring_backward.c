@@ -80,10 +80,10 @@ static void what_is_missing_or_refused_is_named(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(gradients_of_all_keys, ring_open, ring_close),
-        cmocka_unit_test_setup_teardown(gradients_under_a_causal_limit, ring_open, ring_close),
-        cmocka_unit_test_setup_teardown(shards_may_be_unequal_and_empty, ring_open, ring_close),
-        cmocka_unit_test_setup_teardown(what_is_missing_or_refused_is_named, ring_open, ring_close),
+        cmocka_unit_test_setup(gradients_of_all_keys, ring_open),
+        cmocka_unit_test_setup(gradients_under_a_causal_limit, ring_open),
+        cmocka_unit_test_setup(shards_may_be_unequal_and_empty, ring_open),
+        cmocka_unit_test_setup(what_is_missing_or_refused_is_named, ring_open),
     };
     return support_main("ring_backward", tests, sizeof tests / sizeof *tests);
 }

@@ -85,9 +85,9 @@ static void what_cannot_be_spread_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(every_rank_gets_the_whole_result, ring_open, ring_close),
-        cmocka_unit_test_setup_teardown(positions_and_sinks_count_over_all_ranks, ring_open, ring_close),
-        cmocka_unit_test_setup_teardown(what_cannot_be_spread_is_refused, ring_open, ring_close),
+        cmocka_unit_test_setup(every_rank_gets_the_whole_result, ring_open),
+        cmocka_unit_test_setup(positions_and_sinks_count_over_all_ranks, ring_open),
+        cmocka_unit_test_setup(what_cannot_be_spread_is_refused, ring_open),
     };
     return support_main("ring_decode", tests, sizeof tests / sizeof *tests);
 }

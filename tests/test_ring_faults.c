@@ -279,13 +279,13 @@ static void bad_launches_are_named_on_all_ranks(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_refused_rank_makes_all_return, ring_open, ring_close),
-        cmocka_unit_test_setup_teardown(a_rank_that_does_not_come_is_not_waited_for, ring_open, ring_close),
-        cmocka_unit_test_setup_teardown(a_rank_that_fails_midway_makes_all_return, ring_open, ring_close),
-        cmocka_unit_test_setup_teardown(a_transport_that_breaks_anywhere_makes_all_return, ring_open, ring_close),
-        cmocka_unit_test_setup_teardown(ranks_that_share_and_ranks_that_do_not_disagree, ring_open, ring_close),
-        cmocka_unit_test_setup_teardown(bad_operations_are_named, ring_open, ring_close),
-        cmocka_unit_test_setup_teardown(bad_launches_are_named_on_all_ranks, ring_open, ring_close),
+        cmocka_unit_test_setup(a_refused_rank_makes_all_return, ring_open),
+        cmocka_unit_test_setup(a_rank_that_does_not_come_is_not_waited_for, ring_open),
+        cmocka_unit_test_setup(a_rank_that_fails_midway_makes_all_return, ring_open),
+        cmocka_unit_test_setup(a_transport_that_breaks_anywhere_makes_all_return, ring_open),
+        cmocka_unit_test_setup(ranks_that_share_and_ranks_that_do_not_disagree, ring_open),
+        cmocka_unit_test_setup(bad_operations_are_named, ring_open),
+        cmocka_unit_test_setup(bad_launches_are_named_on_all_ranks, ring_open),
     };
     return support_main("ring_faults", tests, sizeof tests / sizeof *tests);
 }

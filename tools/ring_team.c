@@ -189,13 +189,15 @@ int ring_team_measure(const struct ring_setup *setup, int ranks, struct ring_res
 
 /* ---- the link ---------------------------------------------------------------------------------------------------- */
 
-static int time_link(struct member *member, uint64_t bytes, double *seconds) {
-    char *host = member->host, *other = host + bytes;
+/* copies: ranks do not read each other's memory. */
+static int time_link(struct member *member, uint64_t bytes, bool copies, double *seconds) {
+    char *host = member->host, *other = copies ? host + bytes : host;
     for (int i = 0; i < 4; i++) { /* the first warms up */
         const double start = wall_seconds();
         cl_int error =
             clEnqueueReadBuffer(member->machine.queue, member->workspace, CL_TRUE, 0, bytes, host, 0, NULL, NULL);
-        memcpy(other, host, bytes);
+        if (copies)
+            memcpy(other, host, bytes);
         error |=
             clEnqueueWriteBuffer(member->machine.queue, member->workspace, CL_TRUE, 0, bytes, other, 0, NULL, NULL);
         if (error != CL_SUCCESS)
@@ -215,7 +217,7 @@ int ring_team_link(const struct ring_setup *setup, uint64_t bytes, double *bytes
     if (code == EXIT_OK)
         code = ring_member_memory(member, bytes, 2 * bytes);
     if (code == EXIT_OK)
-        code = time_link(member, bytes, &seconds);
+        code = time_link(member, bytes, setup->backward, &seconds);
     *bytes_s = (double)bytes / seconds;
     ring_member_close(member);
     free(member);
