@@ -17,10 +17,10 @@ softmax_registers(global const byte_t *x, global const uchar *mask, global const
     FOR_EACH_VALUE (i)
         state.x = fmax(state.x, packet_max(held_value(held[i], &row, PACKET_INDEX(i))));
     state.x = team_all_max(state.x, scratch);
-    const float reference = state_reference(state.x);
+    const float reference = state_reference(held_maximum(state.x));
     FOR_EACH_VALUE (i) {
         HELD_ANEW(held[i], &layout);
-        const packet_t e = row_exp(held_value(held[i], &row, PACKET_INDEX(i)), reference);
+        const packet_t e = held_exp(held_value(held[i], &row, PACKET_INDEX(i)), reference);
         state.y += packet_sum(e);
         held_keep(&held[i], e);
     }
@@ -29,7 +29,7 @@ softmax_registers(global const byte_t *x, global const uchar *mask, global const
         const uint index = PACKET_INDEX(i);
         HELD_ANEW(held[i], &layout);
         if (FUNCTION == FUNCTION_SOFTMAX)
-            row_store(y, &row, index, held_exp(held[i], &row, index, reference) * state_inverse(state));
+            row_store(y, &row, index, held_kept(held[i], &row, index, reference) * state_inverse(state));
         else if (FUNCTION == FUNCTION_LOG_SOFTMAX)
             row_store(y, &row, index, held_value(held[i], &row, index) - reference - state_log_sum(state));
     }

@@ -173,7 +173,7 @@ static int64_t softmax_tuning_size(const struct problem *problem) {
 
 /* What softmax_plan_make() takes beside the sizes of groups. */
 static void keep_given(const struct parameters *given, struct parameters *kept) {
-    static const char *const names[] = {"blocks", "lag", "packets", "patience", "registers"};
+    static const char *const names[] = {"blocks", "lag", "packets", "local_packets", "patience", "registers"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (parameters_get(given, names[i], 0) != 0)
             parameters_put(kept, names[i], parameters_get(given, names[i], 0));

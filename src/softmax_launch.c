@@ -16,7 +16,7 @@ static const struct step registers = {"softmax.cl", "softmax_registers"},
                          partial = {"softmax_split.cl", "softmax_partial"},
                          finish = {"softmax_split.cl", "softmax_finish"},
                          tickets = {"softmax_tickets.cl", "softmax_tickets"},
-                         held = {"softmax_held.cl", "softmax_held"};
+                         held = {"softmax_held.cl", "softmax_held"}, clear = {"grid_clear.cl", "grid_clear"};
 
 static const struct step *step_of(enum schedule schedule, int number) {
     switch (schedule) {
@@ -27,9 +27,9 @@ static const struct step *step_of(enum schedule schedule, int number) {
     case SCHEDULE_SPLIT:
         return number == 0 ? &partial : &finish;
     case SCHEDULE_TICKETS:
-        return &tickets;
+        return number == 0 ? &clear : &tickets;
     case SCHEDULE_HELD:
-        return &held;
+        return number == 0 ? &clear : &held;
     default:
         return &registers;
     }
@@ -92,12 +92,13 @@ static clattn_status build(clattn_context *context, const struct kind *kind, str
              "-DSUBGROUP_BACKEND=%s -DX_DTYPE=%d -DY_DTYPE=%d -DFUNCTION=%d -DEMPTY_ZERO=%d -DSCORES=%d -DSCALED=%d "
              "-DMASK=%d -DBIAS_DTYPE=%d -DOUTER=%d "
              "-DDENSE=%d -DALIGNED=%d -DVECTOR=%d -DPARTIAL=%d -DPACKETS=%d -DUNROLLED=%d -DSG_SIZE=%d -DTEAM=%d "
-             "-DGROUP=%d -DPACKED=%d%s%s",
+             "-DGROUP=%d -DPACKED=%d -DLOCAL_PACKETS=%d%s%s",
              device_subgroup_name(plan->backend), kind->x_dtype, kind->y_dtype, kind->function, kind->empty_zero,
              kind->scores, kind->scaled, kind->mask, kind->bias_dtype, kind->outer, kind->dense, plan->aligned,
              plan->vector, plan->partial, plan->packets, plan->unrolled, plan->subgroup, plan->team, plan->group,
-             plan->packed, (kind->caps & CAP_BIT(CAP_HALF_TYPE)) != 0 ? " -DHALF_TYPE" : "", limit);
-    const struct program_key key = {kind->step->file, kind->step->kernel, options};
+             plan->packed, plan->local_packets, (kind->caps & CAP_BIT(CAP_HALF_TYPE)) != 0 ? " -DHALF_TYPE" : "",
+             limit);
+    const struct program_key key = {kind->step->file, kind->step->kernel, kind->step == &clear ? "" : options};
     return program_get(context, &key, program);
 }
 
@@ -119,6 +120,7 @@ static int64_t divide_up(int64_t a, int64_t b) {
 #define STATE_BYTES (2 * sizeof(float))
 /* The tickets' counter, in front of the states. */
 #define TICKET_BYTES (2 * STATE_BYTES)
+#define CLEAR_GROUP 64
 
 size_t softmax_job_workspace(const struct softmax_job *job) {
     if (job->schedule != SCHEDULE_SPLIT && !draws_tickets(job))
@@ -181,25 +183,26 @@ static clattn_status enqueue_finish(const struct softmax_job *job, const clattn_
 
 /* Counter and states start as zeros. */
 static clattn_status enqueue_clear(const struct softmax_job *job, const clattn_workspace *workspace,
-                                   struct sequence *sequence) {
-    const cl_ulong zero = 0;
-    cl_uint count = 0;
-    const cl_event *list = NULL;
-    cl_event *event = NULL;
-    sequence_next(sequence, &count, &list, &event);
-    const cl_int code = clEnqueueFillBuffer(sequence->launch->queue, workspace->buffer, &zero, sizeof zero,
-                                            workspace->offset, softmax_job_workspace(job), count, list, event);
-    return sequence_done(sequence, code, "clEnqueueFillBuffer");
+                                   struct program *program, struct sequence *sequence) {
+    const int64_t words = (int64_t)(softmax_job_workspace(job) / STATE_BYTES);
+    const size_t local = job->facts->max_group < CLEAR_GROUP ? 1 : CLEAR_GROUP;
+    const size_t groups = (size_t)divide_up(words, (int64_t)local);
+    struct launch launch;
+    launch_begin(&launch, program);
+    launch_buffer(&launch, workspace->buffer);
+    launch_long(&launch, (int64_t)(workspace->offset / STATE_BYTES));
+    launch_long(&launch, words);
+    return launch_enqueue(&launch, sequence, 1, &groups, &local);
 }
 
 static clattn_status enqueue_tickets(const struct softmax_job *job, const clattn_workspace *workspace,
-                                     struct program *program, struct sequence *sequence) {
+                                     struct program *const *program, struct sequence *sequence) {
     const bool is_held = job->schedule == SCHEDULE_HELD;
     const size_t groups = (size_t)((is_held ? 1 : 2) * job->rows.layout.rows * job->plan.splits);
     const size_t local = (size_t)job->plan.group;
     struct launch launch;
-    FORWARD(enqueue_clear(job, workspace, sequence));
-    launch_begin(&launch, program);
+    FORWARD(enqueue_clear(job, workspace, program[0], sequence));
+    launch_begin(&launch, program[1]);
     launch_buffer(&launch, job->x);
     launch_buffer(&launch, job->mask);
     launch_buffer(&launch, job->bias);
@@ -219,7 +222,7 @@ clattn_status softmax_job_enqueue(const struct softmax_job *job, const clattn_wo
     for (int i = 0; i < softmax_job_steps(job); i++)
         FORWARD(softmax_job_program(sequence->context, job, i, &program[i]));
     if (draws_tickets(job))
-        return enqueue_tickets(job, workspace, program[0], sequence);
+        return enqueue_tickets(job, workspace, program, sequence);
     if (job->schedule != SCHEDULE_SPLIT)
         return enqueue_rows(job, program[0], sequence);
     FORWARD(enqueue_partial(job, workspace, program[0], sequence));

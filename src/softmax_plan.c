@@ -322,7 +322,19 @@ static int choose_held_packets(const struct device_facts *facts, const struct so
     return packets;
 }
 
-/* Chunks that a work-group's registers hold. */
+/* Some of a chunk's packets lie in local memory. */
+static clattn_status take_local_packets(const struct device_facts *facts, const struct parameters *parameters,
+                                        int packets, struct softmax_plan *plan) {
+    enum { SPARE = 2048 }; /* bytes for reductions */
+    const uint64_t bytes = (plan->packed ? 2u : 4u) * (uint64_t)plan->vector * (uint64_t)plan->group;
+    FORWARD(take(parameters, "local_packets", packets, &plan->local_packets));
+    RETURN_IF((uint64_t)plan->local_packets * bytes + SPARE > facts->local_memory && plan->local_packets > 0,
+              CLATTN_INVALID_ARGUMENT, "parameters: local_packets = %d takes more than the local memory of %llu bytes",
+              plan->local_packets, (unsigned long long)facts->local_memory);
+    return CLATTN_SUCCESS;
+}
+
+/* Chunks that a work-group holds. */
 static clattn_status cut_held(const struct device_facts *facts, const struct softmax_rows *rows,
                               const struct parameters *parameters, struct softmax_plan *plan) {
     plan->packed = holds_packed(rows, SCHEDULE_HELD, plan);
@@ -331,6 +343,7 @@ static clattn_status cut_held(const struct device_facts *facts, const struct sof
     FORWARD(take(parameters, "packets", MOST_PACKETS, &packets));
     FORWARD(take(parameters, "patience", 1 << 20, &plan->patience));
     plan_packets(facts, rows, packets, plan);
+    FORWARD(take_local_packets(facts, parameters, packets, plan));
     plan->chunk = (int64_t)packets * plan->group * plan->vector;
     plan->splits = rows->layout.columns > 0 ? divide_up(rows->layout.columns, plan->chunk) : 1;
     RETURN_IF((double)rows->layout.rows * (double)plan->splits > UINT32_MAX, CLATTN_INVALID_ARGUMENT,

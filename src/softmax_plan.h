@@ -35,6 +35,7 @@ struct softmax_plan {
     enum subgroup_backend backend;
     int group, team, subgroup, vector, packets;
     bool unrolled, aligned, partial;
+    int local_packets;     /* SCHEDULE_HELD: of the packets, those in local memory */
     bool packed;           /* SCHEDULE_GROUP and SCHEDULE_HELD: elements are held as x stores them */
     int registers;         /* of a work-item, at most, where the compiler takes an order; 0: its own choice */
     int64_t chunk, splits; /* SCHEDULE_SPLIT, _TICKETS and _HELD: columns of a chunk, chunks of a row */
@@ -54,8 +55,8 @@ void softmax_rows_of(const struct softmax_tensors *tensors, int axis, bool write
 void softmax_rows_unmerged(const clattn_tensor *x, const clattn_tensor *y, struct softmax_rows *rows);
 
 /* Sizes for a schedule, from the device's limits and the parameters "group", "team", "vector" and those of tickets,
- * "blocks" (of a chunk) and "lag" (in MiB), and of held rows, "packets" (of a work-item) and "patience"; "registers"
- * (of a work-item, on NVIDIA's devices). 0 or absent: chosen here. An argument error where a parameter cannot be; what
+ * "blocks" (of a chunk) and "lag" (in MiB), and of held rows, "packets" (of a work-item), "local_packets" (of
+ * these) and "patience"; "registers" (of a work-item, on NVIDIA's devices). 0 or absent: chosen here. An argument error where a parameter cannot be; what
  * is chosen here always can. */
 clattn_status softmax_plan_make(const struct device_facts *facts, enum schedule schedule,
                                 const struct softmax_rows *rows, const struct parameters *parameters,
