@@ -1,4 +1,4 @@
-/* Tickets and places of grid.clh before their first use. A kernel, since NVIDIA's driver takes longer to fill a buffer. */
+/* Clears tickets and places of grid.clh before their first use. */
 
 kernel void grid_clear(global ulong *workspace, const long at, const long count) {
     const long index = (long)get_global_id(0);
