@@ -1,4 +1,4 @@
-/* Attention over ranks that are threads of the test, in two OpenCL contexts: shards of a problem go to
+/* Attention over ranks that are threads of the test, in two OpenCL contexts, or processes: shards of a problem go to
  * the ranks, and their results are put together again. */
 #ifndef CLATTN_RING_HARNESS_H
 #define CLATTN_RING_HARNESS_H
@@ -41,6 +41,14 @@ struct ring_rank {
 };
 extern struct ring_rank ring_ranks[RING_MOST_RANKS];
 
+/* Where each rank is a process: which this one is, of whose rank alone the functions below take care. */
+struct ring_process {
+    int32_t rank;
+    const clattn_ring_transport *transport;
+    void (*sum)(double *values, int64_t count); /* over all processes */
+};
+extern const struct ring_process *ring_process; /* NULL: all ranks are here */
+
 /* Opens the ranks' devices, the current one and the next of its platform in turn, each in a context of its own; ranks
  * beyond the second share these, with queues of their own. Setup of a test. */
 int ring_open(void **state);
@@ -52,7 +60,8 @@ struct ring_problem ring_problem_of(const struct attention_case *shape, clattn_d
 struct ring_problem ring_decode_of(const struct attention_case *shape, clattn_dtype dtype, int32_t ranks);
 void ring_problem_free(struct ring_problem *problem);
 
-/* Gives every rank its tensors, its side of a new group, and the memory that it asks for. */
+/* Gives every rank its tensors, its side of a new group (a process: its transport; NULL is returned), and the memory
+ * that it asks for. */
 clattn_ring_group *ring_upload(const struct ring_problem *problem, uint32_t timeout_ms);
 /* All ranks' calls at once; waits for them and their events. */
 void ring_run(int32_t ranks);
@@ -61,7 +70,7 @@ void ring_release(int32_t ranks, clattn_ring_group **group);
 struct attention_result ring_result(const struct ring_problem *problem);
 /* The gradients of all ranks, put together. */
 struct reference_gradients ring_gradients(const struct ring_problem *problem);
-/* Uploads, runs, and holds the result against the oracle. */
+/* Uploads, runs, and holds the result against the oracle; of processes, the first does so for all. */
 void ring_check(const struct ring_problem *problem);
 
 #endif
