@@ -49,7 +49,10 @@ static clattn_status read_options(const clattn_context_options *given, clattn_co
         COPY_KNOWN(options, given, given->size);
     }
     FORWARD(read_log_level(options->log_level, &options->log_level));
+    const char *named = options->cl_dir != NULL ? "options: cl_dir" : "CLATTN_CL_DIR";
     options->cl_dir = or_environment(options->cl_dir, "CLATTN_CL_DIR");
+    RETURN_IF(options->cl_dir != NULL && options->cl_dir[0] != '\0' && !os_is_directory(options->cl_dir),
+              CLATTN_INVALID_ARGUMENT, "%s = \"%.200s\" is no folder", named, options->cl_dir);
     options->cache_dir = or_environment(options->cache_dir, "CLATTN_CACHE_DIR");
     options->tuning_db = or_environment(options->tuning_db, "CLATTN_TUNING_DB");
     options->capabilities = or_environment(options->capabilities, "CLATTN_CAPS");

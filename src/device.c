@@ -118,10 +118,10 @@ static clattn_status capability_bits(const char *word, size_t length, uint64_t *
             return CLATTN_SUCCESS;
         }
     }
-    return status_set(
-        CLATTN_INVALID_ARGUMENT,
-        "capabilities: unknown name \"%.*s\" (known: all, none, shuffle, half, cpu, nvidia_mma, nvidia_wgmma, grid)",
-        (int)length, word);
+    return status_set(CLATTN_INVALID_ARGUMENT,
+                      "capabilities (CLATTN_CAPS): unknown name \"%.*s\" (known: all, none, shuffle, half, cpu, "
+                      "nvidia_mma, nvidia_wgmma, grid)",
+                      (int)length, word);
 }
 
 /* A list that opens with "-name" takes away from all; any other is built up from nothing. */

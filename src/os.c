@@ -153,6 +153,11 @@ bool os_private_directory(const char *path) {
     return found && S_ISDIR(info.st_mode) && info.st_uid == geteuid() && (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
+bool os_is_directory(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
 char *os_absolute_path(const char *path) {
     return realpath(path, NULL);
 }

@@ -32,6 +32,7 @@ bool os_write_file_atomic(const char *path, const void *data, size_t size);
 /* Creates the folder and its missing parents, the last with mode 0700. True where it exists afterwards, belongs to this
  * user, and neither group nor others may write to it. */
 bool os_private_directory(const char *path);
+bool os_is_directory(const char *path);
 char *os_absolute_path(const char *path); /* of what exists; malloc'd, NULL on failure */
 char *os_copy_text(const char *text);     /* malloc'd; NULL where memory is short, as below */
 char *os_join_path(const char *folder, const char *name);

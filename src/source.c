@@ -172,8 +172,11 @@ static clattn_status expand_text(struct expansion *out, const char *name, const 
 static clattn_status expand_file(struct expansion *out, const char *name, const char *includer) {
     size_t size = 0;
     char *text = source_load(out->dir, name, &size);
-    RETURN_IF(text == NULL, CLATTN_INTERNAL_ERROR, "kernel file \"%s\" (wanted by %s) cannot be read from %s", name,
-              includer, out->dir != NULL ? out->dir : "the library");
+    RETURN_IF(text == NULL && out->dir != NULL, CLATTN_INVALID_ARGUMENT,
+              "cl_dir (CLATTN_CL_DIR): kernel file \"%s\" (wanted by %s) cannot be read from \"%s\"", name, includer,
+              out->dir);
+    RETURN_IF(text == NULL, CLATTN_INTERNAL_ERROR, "the library has no kernel file \"%s\" (wanted by %s)", name,
+              includer);
     const clattn_status status = expand_text(out, name, text);
     free(text);
     return status;

@@ -105,13 +105,13 @@ static void options_come_before_the_environment(void **state) {
     fake_device[0].extensions = "cl_khr_fp16";
     setenv("CLATTN_TUNING_DB", "/from/environment.json", 1);
     setenv("CLATTN_CACHE_DIR", "", 1);
-    setenv("CLATTN_CL_DIR", "/kernels", 1);
+    setenv("CLATTN_CL_DIR", CL_DIR, 1);
     setenv("CLATTN_CAPS", "none", 1);
     clattn_context *context = create(NULL);
     assert_string_equal(info_of(context).tuning_db, "/from/environment.json");
     assert_string_equal(info_of(context).cache_dir, "");
     assert_string_equal(info_of(context).capabilities, "");
-    assert_string_equal(context->cl_dir, "/kernels");
+    assert_string_equal(context->cl_dir, CL_DIR);
     clattn_context_release(&context);
     clattn_context_options_init(&options);
     options.tuning_db = "";
@@ -168,6 +168,14 @@ static void bad_arguments_are_named(void **state) {
     if (strstr(clattn_last_error(), (words)) == NULL)  \
     fail_msg("\"%s\" does not say \"%s\"", clattn_last_error(), (words))
     REFUSED(clattn_context_create(cl, device, &options, NULL), "out is NULL");
+    options.cl_dir = "/no/kernels";
+    REFUSED(clattn_context_create(cl, device, &options, &context), "options: cl_dir = \"/no/kernels\" is no folder");
+    assert_null(context);
+    options.cl_dir = NULL;
+    setenv("CLATTN_CL_DIR", __FILE__, 1);
+    REFUSED(clattn_context_create(cl, device, &options, &context), "CLATTN_CL_DIR = ");
+    unsetenv("CLATTN_CL_DIR");
+    context = (clattn_context *)&options;
     REFUSED(clattn_context_create(NULL, device, &options, &context), "context is NULL");
     assert_null(context);
     REFUSED(clattn_context_create(cl, NULL, &options, &context), "device is NULL");

@@ -169,8 +169,9 @@ static void a_refused_source_is_reported_and_tried_again(void **state) {
 
 static void missing_things_are_named(void **state) {
     struct fake_fixture *fixture = *state;
-    assert_get_fails(fixture, &(struct program_key){"none.cl", "a", ""}, CLATTN_INTERNAL_ERROR);
+    assert_get_fails(fixture, &(struct program_key){"none.cl", "a", ""}, CLATTN_INVALID_ARGUMENT);
     assert_text_holds("none.cl");
+    assert_text_holds("CLATTN_CL_DIR");
     assert_get_fails(fixture, &(struct program_key){"a.cl", "nothing", ""}, CLATTN_OPENCL_ERROR);
     assert_text_holds("kernel nothing of a.cl: CL_INVALID_KERNEL_NAME");
     char options[4000];

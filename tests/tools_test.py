@@ -459,7 +459,8 @@ class Modifiers(Case):
             (2, "k_lengths: 2 dimensions", [], {"k_lengths": ((1, 2), [1, 1], "<i4")}),
             (2, "q: dims[0] = 2, with q_offsets", [], {"q_offsets": ((2,), [0, 5], "<i4")}),
             (2, "k_offsets[2] = 3", [], {"k_offsets": ((3,), [0, 5, 3], "<i4")}),
-            (2, "page_table[1][0] = 2, k has 2 pages", [], {"page_table": ((2, 1), [0, 2], "<i4")}),
+            (2, "page_table[1][0] = 2, k has 2 pages; without k_lengths every entry", [],
+             {"page_table": ((2, 1), [0, 2], "<i4")}),
             (2, "k: 4 dimensions of f32, want 4 of i8", ["k_dtype=i8"], {}),
             (2, "k_dtype=i9", ["k_dtype=i9"], {}),
             (2, "v: given", ["v_in_k=4"], {}),
@@ -513,9 +514,17 @@ class Misuse(Case):
             ("run", "softmax", "--in", f"x={self.path('i')}"): "i32",
             ("run", "softmax", "--in", x, "axis=2"): "axis=2",
             ("run", "softmax", "--in", x, "axis=one"): "axis=one",
-            ("run", "softmax", "--in", x, "colour=red"): "colour",
+            ("run", "softmax", "--in", x, "colour=red"): "'colour'; there are: dtype axis empty_rows scale",
+            ("check", "softmax", "colour=red"): "it takes none",
+            ("bench", "softmax", "--shape", "2,3", "colour=red"): "'colour'; there are:",
             ("run", "softmax", "--in", x, "dtype=f8"): "f8",
-            ("run", "softmax", "--in", x, "--out", f"z={out}"): "'z'",
+            ("run", "softmax", "--in", x, "--out", f"z={out}"): "'z'; with these inputs and settings there are: y",
+            ("run", "softmax", "--in", "x=/dev/zero"): "does not begin like a .npy file",
+            ("run", "softmax_state", "--in", x, "--out", f"m={out}", "--out", f"l={self.path('./out')}"): "m and l cannot",
+            ("run", "softmax", "--in", x, "--out", f"y={self.folder.name}"): "Is a directory",
+            ("bench", "--suite", "seeds", "--csv", self.path("no/folder")): "No such file",
+            ("bench", "--suite", "seeds", "--csv", out, "--plot", out): "--csv and --plot cannot both",
+            ("bench", "--suite", "seeds", "--plot", self.folder.name): "Is a directory",
             ("run", "softmax", "--in", x, "--out", f"y={self.path('no/folder')}"): "No such file",
             ("run", "softmax", "--in", x, "--variant", "magic"): "three_pass",
             ("run", "attention", "--in", f"q={self.path('x')}"): "dimensions",
@@ -563,11 +572,53 @@ class Misuse(Case):
             self.assertEqual(clattn(*words, "--device", "no such device").returncode, 3)
 
     def test_a_wrong_environment_is_2_and_says_why(self):
-        for variable, value in (("CLATTN_CAPS", "warp_drive"), ("CLATTN_LOG", "loud")):
+        wrong = {"CLATTN_CAPS": "warp_drive", "CLATTN_LOG": "loud", "CLATTN_CL_DIR": "/no/kernels"}
+        for variable, value in wrong.items():
             for words in (("info",), ("info", "--json"), ("check", "softmax")):
                 done = clattn(*words, env={variable: value})
                 self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
                 self.assertIn(value, done.stderr)
+                self.assertIn(variable, done.stderr)
+
+    def test_a_folder_without_kernels_is_named(self):
+        write_npy(self.path("x"), (2, 3), [0.0] * 6)
+        done = clattn("run", "softmax", "--in", f"x={self.path('x')}", env={"CLATTN_CL_DIR": self.folder.name})
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertRegex(done.stderr, f"CLATTN_CL_DIR.*softmax.cl.*{self.folder.name}")
+
+    def test_a_full_disk_is_3_and_no_question_of_usage(self):
+        write_npy(self.path("x"), (2, 3), [0.0] * 6)
+        run = ("run", "softmax", "--in", f"x={self.path('x')}")
+        bench = ("bench", "softmax", "--shape", "2,3")
+        for words in ((*run, "--out", "y=/dev/full"), (*bench, "--csv", "/dev/full"), (*bench, "--plot", "/dev/full")):
+            done = clattn(*words)
+            self.assertEqual(done.returncode, 3, done.stderr)
+            self.assertIn("/dev/full could not be written: No space left", done.stderr)
+            self.assertNotIn("--help", done.stderr)
+        with open("/dev/full", "w", encoding="ascii") as full:
+            for words in (run, ("--help",), ("info", "--json")):
+                done = subprocess.run([CLATTN, *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+                self.assertEqual(done.returncode, 3, done.stderr)
+                self.assertIn("standard output could not be written", done.stderr)
+
+    def test_an_endless_file_is_read_as_far_as_its_header_says(self):
+        write_npy(self.path("x"), (2, 3), [0.0] * 6)
+        endless = f"cat '{self.path('x')}' /dev/zero | '{CLATTN}' run softmax --in x=/dev/stdin"
+        done = subprocess.run(["sh", "-c", endless], capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("there are more", done.stderr)
+
+    def test_a_file_that_is_there_is_left_alone_by_what_is_refused(self):
+        write_npy(self.path("x"), (2, 3), [0.0] * 6)
+        run = ("run", "softmax_state", "--in", f"x={self.path('x')}", "--out", f"m={self.path('m')}")
+        with open(self.path("m"), "w", encoding="ascii") as file:
+            file.write("mine")
+        self.assertEqual(clattn(*run, "--out", f"l={self.path('no/folder')}").returncode, 2)
+        with open(self.path("m"), encoding="ascii") as file:
+            self.assertEqual(file.read(), "mine")
+        os.link(self.path("m"), self.path("l"))
+        self.assertIn("cannot both", clattn(*run, "--out", f"l={self.path('l')}").stderr)
+        self.ok(*run, "--out", "l=/dev/null")
 
     def test_every_command_has_help_with_an_example(self):
         for words in ((), ("info",), ("run",), ("check",), ("bench",), ("ring",), ("tune",)):

@@ -3,6 +3,7 @@
 #include "bench.h"
 #include "command.h"
 #include "interrupt.h"
+#include "output.h"
 #include "plot.h"
 #include "progress.h"
 
@@ -222,7 +223,7 @@ static int plot(const struct bench *bench, const char *path) {
         plot_add(&plot.panels[0], name, r->size, (bandwidth ? r->bytes : r->flops) / r->median_s / unit);
         plot_add(&plot.panels[1], name, r->size, (double)r->peak_device_bytes / 1048576);
     }
-    return plot_write(&plot, path) ? EXIT_OK : complain(EXIT_USAGE, "--plot %s: %s", path, strerror(errno));
+    return plot_write(&plot, path) ? EXIT_OK : output_failed("--plot ", path, strerror(errno));
 }
 
 static int publish(struct bench *bench) {
@@ -232,7 +233,7 @@ static int publish(struct bench *bench) {
     if (!arguments->json)
         report_print_table(&bench->report, true, stdout);
     if (arguments->csv && !report_write_csv(&bench->report, arguments->csv))
-        return complain(EXIT_USAGE, "--csv %s: %s", arguments->csv, strerror(errno));
+        return output_failed("--csv ", arguments->csv, strerror(errno));
     if (arguments->plot)
         FORWARD(plot(bench, arguments->plot));
     return bench->report.failures ? EXIT_CHECK_FAILED : EXIT_OK;
@@ -258,6 +259,16 @@ static int execute(struct bench *bench, int (*run)(struct bench *bench), bool ne
     return code != EXIT_OK ? code : published;
 }
 
+static int check_files(const struct arguments *arguments) {
+    if (arguments->csv)
+        FORWARD(output_try("--csv ", arguments->csv));
+    if (arguments->plot)
+        FORWARD(output_try("--plot ", arguments->plot));
+    if (arguments->csv && arguments->plot && output_same(arguments->csv, arguments->plot))
+        return complain(EXIT_USAGE, "--csv and --plot cannot both go to %s", arguments->plot);
+    return EXIT_OK;
+}
+
 static int find_suite(const char *name, size_t *index) {
     for (*index = 0; *index < SUITE_COUNT; ++*index)
         if (strcmp(suites[*index].name, name) == 0)
@@ -279,6 +290,7 @@ int command_bench(int argc, char **argv) {
     if (bench.arguments.suite)
         FORWARD(find_suite(bench.arguments.suite, &suite));
     FORWARD(selection_take(&bench.arguments, suite < SUITE_COUNT ? suites[suite].dtype : "f32", &bench.selection));
+    FORWARD(check_files(&bench.arguments));
     int code;
     if (suite < SUITE_COUNT)
         code = execute(&bench, suites[suite].run, suites[suite].needs_yardstick);

@@ -1,6 +1,7 @@
 /* The command clattn: finds the sub-command and hands it the rest of the line. Each sub-command is one file and reads
  * its own options. */
 #include "command.h"
+#include "output.h"
 
 #include <clattn/clattn.h>
 #include <locale.h>
@@ -54,7 +55,8 @@ static void print_help(FILE *to) {
         if (commands[i].summary)
             fprintf(to, "  %-7s %s\n", commands[i].name, commands[i].summary);
     fputs("\n  clattn COMMAND --help   options and an example\n  clattn --version\n\n"
-          "Exit status: 0 success, 1 a check failed, 2 wrong usage, 3 no device or unsupported.\n\n"
+          "Exit status: 0 success, 1 a check failed, 2 wrong usage, 3 no device, unsupported, or no room for\n"
+          "results.\n\n"
           "Example: clattn check attention --suite quick\n",
           to);
 }
@@ -68,16 +70,16 @@ int main(int argc, char **argv) {
     }
     if (strcmp(argv[1], "--version") == 0) {
         printf("clattn %s\n", clattn_version());
-        return EXIT_OK;
+        return output_finish(EXIT_OK);
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
         print_help(stdout);
-        return EXIT_OK;
+        return output_finish(EXIT_OK);
     }
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (strcmp(argv[1], commands[i].name) == 0) {
             current_command = commands[i].name;
-            return commands[i].run(argc - 2, argv + 2);
+            return output_finish(commands[i].run(argc - 2, argv + 2));
         }
     return complain(EXIT_USAGE, "no command '%s'", argv[1]);
 }

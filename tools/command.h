@@ -7,7 +7,7 @@ enum exit_code {
     EXIT_OK = 0,
     EXIT_CHECK_FAILED = 1,
     EXIT_USAGE = 2,
-    EXIT_UNSUPPORTED = 3 /* no device, or the device or library cannot do it */
+    EXIT_UNSUPPORTED = 3 /* no device, the device or library cannot do it, or results cannot be written */
 };
 
 int command_info(int argc, char **argv);

@@ -157,8 +157,9 @@ static int check_pages(const struct job *job) {
         for (int64_t p = 0; p * k.dims[2] < keys; p++) {
             const int64_t page = integer_at(table, b * width + p);
             if (page < 0 || page >= k.dims[0])
-                return complain(EXIT_USAGE, "page_table[%lld][%lld] = %lld, k has %lld pages", (long long)b,
-                                (long long)p, (long long)page, (long long)k.dims[0]);
+                return complain(EXIT_USAGE, "page_table[%lld][%lld] = %lld, k has %lld pages%s", (long long)b,
+                                (long long)p, (long long)page, (long long)k.dims[0],
+                                lengths ? "" : "; without k_lengths every entry of the table is in use");
         }
     }
     return EXIT_OK;

@@ -156,26 +156,50 @@ static bool parse_header(struct scanner *s, struct header *header, char reason[N
 
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
 
-/* Finds the header's text; *data is where the elements begin. */
-static bool find_header(const unsigned char *bytes, size_t size, struct scanner *s, size_t *data,
-                        char reason[NPY_REASON_SIZE]) {
+#define HEADER_MOST (1u << 20) /* NumPy itself refuses more than 10,000 bytes */
+
+/* Where the header's text begins, and the elements behind it. */
+static bool find_data(const unsigned char *bytes, size_t size, size_t *text, size_t *data,
+                      char reason[NPY_REASON_SIZE]) {
     if (size < 10 || memcmp(bytes, magic, sizeof magic) != 0)
         return refuse(reason, "it does not begin like a .npy file");
     const unsigned major = bytes[6], minor = bytes[7];
     if (major < 1 || major > 3 || minor != 0)
         return refuse(reason, "format version %u.%u is none of 1.0, 2.0, 3.0", major, minor);
-    size_t start = 10, length = bytes[8] | (size_t)bytes[9] << 8;
+    size_t length = bytes[8] | (size_t)bytes[9] << 8;
+    *text = 10;
     if (major > 1) {
         if (size < 12)
             return refuse(reason, "the header is cut off");
-        start = 12;
+        *text = 12;
         length |= (size_t)bytes[10] << 16 | (size_t)bytes[11] << 24;
     }
-    if (length > size - start)
+    *data = *text + length;
+    return length <= HEADER_MOST || refuse(reason, "its header wants %zu bytes", length);
+}
+
+static bool read_header(const unsigned char *bytes, size_t size, struct header *header, size_t *data,
+                        char reason[NPY_REASON_SIZE]) {
+    size_t text = 0;
+    if (!find_data(bytes, size, &text, data, reason))
+        return false;
+    if (*data > size)
         return refuse(reason, "the header is cut off");
-    s->at = (const char *)bytes + start;
-    s->end = s->at + length;
-    *data = start + length;
+    struct scanner scanner = {(const char *)bytes + text, (const char *)bytes + *data};
+    return parse_header(&scanner, header, reason);
+}
+
+/* False where there are more than memory could hold. */
+static bool count_bytes(const struct header *header, size_t *bytes) {
+    size_t count = element_size(header->element);
+    for (int d = 0; d < header->rank; d++)
+        count = header->dims[d] == 0 ? 0 : count;
+    for (int d = 0; d < header->rank && count; d++) {
+        if (count > SIZE_MAX / 2 / (size_t)header->dims[d])
+            return false;
+        count *= (size_t)header->dims[d];
+    }
+    *bytes = count;
     return true;
 }
 
@@ -202,24 +226,15 @@ static void copy_fortran(struct array *array, const char *from) {
 
 bool npy_parse(const void *bytes, size_t size, struct array *out, char reason[NPY_REASON_SIZE]) {
     struct header header = {.fortran = false};
-    struct scanner scanner = {NULL, NULL};
-    size_t data = 0;
-    if (!find_header(bytes, size, &scanner, &data, reason) || !parse_header(&scanner, &header, reason))
+    size_t data = 0, wanted = 0;
+    if (!read_header(bytes, size, &header, &data, reason))
         return false;
-    const size_t held = (size - data) / element_size(header.element);
-    size_t count = 1;
-    for (int d = 0; d < header.rank; d++)
-        count = header.dims[d] == 0 ? 0 : count;
-    for (int d = 0; d < header.rank && count; d++) {
-        if (count > held / (size_t)header.dims[d])
-            return refuse(reason, "its shape wants more data than the file holds");
-        count *= (size_t)header.dims[d];
-    }
-    if (count * element_size(header.element) != size - data)
-        return refuse(reason, "its shape wants %zu elements of %zu bytes, the file holds %zu bytes", count,
-                      element_size(header.element), size - data);
+    if (!count_bytes(&header, &wanted) || wanted > size - data)
+        return refuse(reason, "its shape wants more data than the file holds");
+    if (wanted != size - data)
+        return refuse(reason, "its shape wants %zu bytes of elements, there are more", wanted);
     if (!array_make(out, header.element, header.rank, header.dims))
-        return refuse(reason, "out of memory for %zu elements", count);
+        return refuse(reason, "out of memory for %zu bytes", wanted);
     if (header.fortran)
         copy_fortran(out, (const char *)bytes + data);
     else
@@ -227,37 +242,55 @@ bool npy_parse(const void *bytes, size_t size, struct array *out, char reason[NP
     return true;
 }
 
-/* The whole file, or NULL. */
-static char *read_all(FILE *file, size_t *size) {
-    char *bytes = NULL;
-    size_t capacity = 0, used = 0, got;
-    do {
-        if (used == capacity) {
-            capacity = capacity ? 2 * capacity : 65536;
-            char *larger = realloc(bytes, capacity);
-            if (!larger) {
-                free(bytes);
-                return NULL;
-            }
-            bytes = larger;
+struct content {
+    char *bytes; /* to be freed */
+    size_t size, capacity;
+};
+
+/* Reads on until there are so many bytes, or no more; false where reading fails or memory is short. */
+static bool read_up_to(FILE *file, struct content *content, size_t limit) {
+    size_t got = 1;
+    while (got && content->size < limit) {
+        if (content->size == content->capacity) {
+            const size_t capacity = content->capacity ? 2 * content->capacity : 65536;
+            char *larger = realloc(content->bytes, capacity);
+            if (!larger)
+                return false;
+            content->bytes = larger;
+            content->capacity = capacity;
         }
-        got = fread(bytes + used, 1, capacity - used, file);
-        used += got;
-    } while (got);
-    *size = used;
-    return bytes;
+        const size_t room = content->capacity - content->size, wanted = limit - content->size;
+        got = fread(content->bytes + content->size, 1, room < wanted ? room : wanted, file);
+        content->size += got;
+    }
+    return !ferror(file);
+}
+
+/* No more than the header says and a byte, so that what never ends is refused. */
+static bool read_all(FILE *file, struct content *content, char reason[NPY_REASON_SIZE]) {
+    struct header header = {.fortran = false};
+    size_t text = 0, data = 0, elements = 0;
+    if (!read_up_to(file, content, 12))
+        return refuse(reason, "it cannot be read");
+    if (!find_data((unsigned char *)content->bytes, content->size, &text, &data, reason))
+        return false;
+    if (!read_up_to(file, content, data))
+        return refuse(reason, "it cannot be read");
+    if (!read_header((unsigned char *)content->bytes, content->size, &header, &data, reason))
+        return false;
+    if (!count_bytes(&header, &elements))
+        return refuse(reason, "its shape wants more data than the file holds");
+    return read_up_to(file, content, data + elements + 1) || refuse(reason, "it cannot be read");
 }
 
 bool npy_read(const char *path, struct array *out, char reason[NPY_REASON_SIZE]) {
+    struct content content = {.bytes = NULL};
     FILE *file = fopen(path, "rb");
     if (!file)
         return refuse(reason, "%s", strerror(errno));
-    size_t size;
-    char *bytes = read_all(file, &size);
-    const bool readable = bytes && !ferror(file);
+    const bool done = read_all(file, &content, reason) && npy_parse(content.bytes, content.size, out, reason);
     fclose(file);
-    const bool done = readable ? npy_parse(bytes, size, out, reason) : refuse(reason, "it cannot be read");
-    free(bytes);
+    free(content.bytes);
     return done;
 }
 

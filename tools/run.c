@@ -4,6 +4,7 @@
 #include "job.h"
 #include "npy.h"
 #include "oracle.h"
+#include "output.h"
 #include "report.h"
 
 #include <cjson/cJSON.h>
@@ -104,6 +105,33 @@ static int load_input(struct job *job, const struct file_argument *file, struct 
     return job_add(job, file->name, false, &array);
 }
 
+static int complain_no_output(const struct job *job, const char *name) {
+    char names[256] = "";
+    for (size_t i = 0, used = 0; i < job->count && used < sizeof names; i++)
+        if (job->tensors[i].output)
+            used += (size_t)snprintf(names + used, sizeof names - used, " %s", job->tensors[i].name);
+    return complain(EXIT_USAGE, "%s has no output '%s'; with these inputs and settings there are:%s", job->kind->name,
+                    name, names);
+}
+
+/* Before anything runs. */
+static int check_outputs(const struct job *job, const struct arguments *arguments) {
+    for (size_t i = 0; i < arguments->out_count; i++) {
+        const struct file_argument *file = &arguments->out[i];
+        const struct job_tensor *tensor = job_find(job, file->name);
+        char what[sizeof file->name + 1];
+        if (!tensor || !tensor->output)
+            return complain_no_output(job, file->name);
+        snprintf(what, sizeof what, "%s=", file->name);
+        FORWARD(output_try(what, file->path));
+        for (size_t other = 0; other < i; other++)
+            if (output_same(arguments->out[other].path, file->path))
+                return complain(EXIT_USAGE, "%s and %s cannot both go to %s", arguments->out[other].name, file->name,
+                                file->path);
+    }
+    return EXIT_OK;
+}
+
 static int load(struct job *job, struct arguments *arguments) {
     bool convert;
     enum element element = ELEMENT_F32;
@@ -115,11 +143,7 @@ static int load(struct job *job, struct arguments *arguments) {
     for (size_t i = 0; i < inputs; i++)
         if (!job->tensors[i].asked_for)
             return complain(EXIT_USAGE, "%s has no input '%s'", job->kind->name, job->tensors[i].name);
-    for (size_t i = 0; i < arguments->out_count; i++) {
-        const struct job_tensor *tensor = job_find(job, arguments->out[i].name);
-        if (!tensor || !tensor->output)
-            return complain(EXIT_USAGE, "%s has no output '%s'", job->kind->name, arguments->out[i].name);
-    }
+    FORWARD(check_outputs(job, arguments));
     return inputs ? EXIT_OK : complain(EXIT_USAGE, "%s wants --in", job->kind->name);
 }
 
@@ -128,7 +152,7 @@ static int write_outputs(const struct job *job, const struct arguments *argument
     for (size_t i = 0; i < arguments->out_count; i++) {
         const struct file_argument *file = &arguments->out[i];
         if (!npy_write(file->path, &job_find(job, file->name)->result, reason))
-            return complain(EXIT_USAGE, "%s=%s: %s", file->name, file->path, reason);
+            return output_failed("", file->path, reason);
     }
     return EXIT_OK;
 }

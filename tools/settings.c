@@ -3,6 +3,7 @@
 #include "command.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +30,17 @@ int settings_add(struct settings *settings, const char *text) {
     return EXIT_OK;
 }
 
+static void remember(struct settings *settings, const char *key) {
+    const size_t used = strlen(settings->known), length = strlen(key);
+    for (const char *at = settings->known; (at = strstr(at, key)) != NULL; at += length)
+        if ((at == settings->known || at[-1] == ' ') && (at[length] == ' ' || !at[length]))
+            return;
+    if (used + length + 2 <= sizeof settings->known)
+        sprintf(settings->known + used, "%s%s", used ? " " : "", key);
+}
+
 const char *settings_text(struct settings *settings, const char *key) {
+    remember(settings, key);
     struct setting *item = find(settings, key);
     if (!item)
         return NULL;
@@ -117,6 +128,7 @@ int settings_choice(struct settings *settings, const char *key, const char *choi
 int settings_refuse_unknown(const struct settings *settings, const char *op) {
     for (size_t i = 0; i < settings->count; i++)
         if (!settings->items[i].used)
-            return complain(EXIT_USAGE, "%s knows no setting '%s'", op, settings->items[i].key);
+            return complain(EXIT_USAGE, "%s knows no setting '%s'; %s%s", op, settings->items[i].key,
+                            settings->known[0] ? "there are: " : "it takes none", settings->known);
     return EXIT_OK;
 }

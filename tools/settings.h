@@ -18,6 +18,7 @@ struct setting {
 struct settings {
     struct setting items[SETTINGS_MAX];
     size_t count;
+    char known[768]; /* keys that getters asked for, separated by blanks */
 };
 
 /* text is KEY=VALUE. */
@@ -34,7 +35,7 @@ int settings_flag(struct settings *settings, const char *key, int32_t *out);
 /* choices: words separated by spaces; *out becomes the word's index. */
 int settings_choice(struct settings *settings, const char *key, const char *choices, int *out);
 
-/* Complains about the first key that no getter asked for. */
+/* Complains about the first key that no getter asked for, and says which there are. */
 int settings_refuse_unknown(const struct settings *settings, const char *op);
 
 /* Whole of text as a number in base 10; false where it is not one or does not fit. */

@@ -84,7 +84,7 @@ typedef struct clattn_context_options {
     clattn_log_function log; /* NULL: silent */
     void *log_user;
     clattn_log_level log_level; /* least important level passed on; default CLATTN_LOG_WARNING (CLATTN_LOG) */
-    const char *cl_dir;         /* kernels from this folder, not the embedded ones (CLATTN_CL_DIR) */
+    const char *cl_dir;         /* a folder of kernels in place of the embedded ones (CLATTN_CL_DIR) */
     const char *cache_dir;      /* program cache; "" = off; NULL = CLATTN_CACHE_DIR, else XDG cache. Created 0700; it is
                                    trusted like the library itself and refused when others own it or may write to it */
     uint64_t cache_bytes;       /* the cache's bound; default 256 MiB */
