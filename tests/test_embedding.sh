@@ -83,6 +83,24 @@ if [ -n "$static" ]; then
     alone "$work/c/example_static" "$work/c/example_cpp_static"
 fi
 
+# over_mpi PACKAGE_FILE: README.md's second example, as two ranks.
+over_mpi() {
+    local flags output status=0
+    [ -f "$prefix/include/clattn/ring_mpi.h" ]
+    sed -i "s|^prefix=.*|prefix=$prefix|" "$1"
+    awk '$0 == "```" { on = 0 } on; $0 == "```c mpi" { on = 1 }' "$source/README.md" >"$work/c/example_mpi.c"
+    flags=$(env -u PKG_CONFIG_LIBDIR PKG_CONFIG_PATH="$(dirname "$1")" pkg-config --cflags --libs clattn_mpi)
+    read -ra flags <<<"$flags"
+    "${CC:-cc}" -std=c11 "${strict[@]}" "$work/c/example_mpi.c" "${flags[@]}" -o "$work/c/example_mpi"
+    output=$("$source/tests/mpirun.sh" 2 "$work/c/example_mpi") || status=$?
+    echo "c/example_mpi: $output"
+    [ "$status" -eq 77 ] || [ "$output" = "the first query sees the first key alone: -3 is -3" ]
+}
+mpi=$(find "$work/root" -name clattn_mpi.pc)
+if [ -n "$mpi" ]; then
+    over_mpi "$mpi"
+fi
+
 mkdir -p "$work/meson/subprojects"
 cp "$work/c/example"*.c* "$work/meson"
 cat >"$work/meson/meson.build" <<'MESON'
