@@ -158,7 +158,8 @@ CLATTN_API clattn_status clattn_ring_attention(clattn_context *context, const cl
  *
  * While keys and values go round, the gradients of the blocks follow them one step behind, in fp32, and every rank adds
  * its part, in the order of the ring: the result is the same on every run. dbias and dsinks there are not; sinks may be
- * given, since lse has them. */
+ * given, since lse has them. Besides blocks of keys, staging is four fp32 blocks of gradients and two fp32 dq on the
+ * device, and two such blocks on the host. */
 typedef struct clattn_ring_attention_backward_op {
     clattn_op head;
     clattn_attention_backward_op backward;
