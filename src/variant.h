@@ -58,6 +58,7 @@ struct problem {
 /* Softmax: the longest rows of one sub-group and of one work-group, and how often a loop of one work-item may run: one
  * implementation ends all its loops at 65,535. */
 #define SOFTMAX_SUBGROUP_COLUMNS 1024
+#define NORM_SUBGROUP_COLUMNS 512 /* ... of norms, where a work-group can have them */
 #define SOFTMAX_GROUP_COLUMNS 32768
 #define SOFTMAX_ITERATIONS 16384
 /* Of a row's chunk that a work-group holds, where the sizes are not given. */

@@ -255,6 +255,20 @@ static void softmax_splits_many_rows_last(void **state) {
     assert_non_null(variant_refusal(variant_named(CLATTN_OP_SOFTMAX, "three_pass"), &facts, &problem));
 }
 
+static void norms_leave_lanes_early(void **state) {
+    struct device_facts facts = facts_with(0);
+    struct problem problem = problem_of(CLATTN_OP_NORM);
+    (void)state;
+    problem.columns = NORM_SUBGROUP_COLUMNS;
+    assert_int_equal(variant_pick(&facts, &problem)->schedule, SCHEDULE_SUBGROUP);
+    problem.columns++;
+    assert_int_equal(variant_pick(&facts, &problem)->schedule, SCHEDULE_GROUP);
+    assert_null(variant_refusal(variant_named(CLATTN_OP_NORM, "subgroup"), &facts, &problem));
+    snprintf(facts.platform, sizeof facts.platform,
+             "Portable Computing Language"); /* work-groups share no rows there */
+    assert_int_equal(variant_pick(&facts, &problem)->schedule, SCHEDULE_SUBGROUP);
+}
+
 /* Where groups wait for each other: long rows whose chunks all run at once. */
 static void softmax_holds_long_rows(void **state) {
     struct device_facts facts = facts_with(CAP_BIT(CAP_GRID));
@@ -370,6 +384,7 @@ int main(void) {
         cmocka_unit_test(softmax_schedules_follow_the_row_length),
         cmocka_unit_test(softmax_splits_many_rows_last),
         cmocka_unit_test(softmax_holds_long_rows),
+        cmocka_unit_test(norms_leave_lanes_early),
         cmocka_unit_test(few_queries_are_decoded),
         cmocka_unit_test(long_keys_are_split_where_queries_do_not_fill_the_device),
         cmocka_unit_test(refusals_are_sentences),
