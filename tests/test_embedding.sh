@@ -160,6 +160,51 @@ if [ -n "$static" ]; then
     by_cmake cmake_static -DCMAKE_PREFIX_PATH="$prefix" -Dclattn_USE_STATIC=ON
     alone "$work/cmake_static/by_cmake" "$work/cmake_static/by_cmake_cpp"
 fi
+
+# ranks_by_cmake: rings of one process each.
+ranks_by_cmake() {
+    local program
+    mkdir "$work/ranks"
+    cat >"$work/ranks/ranks.c" <<'MPI'
+#include <clattn/ring_mpi.h>
+#include <stdio.h>
+
+int main(int argc, char **argv) {
+    int level;
+    clattn_ring_mpi *ring = NULL;
+    clattn_ring_transport transport;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
+    if (clattn_ring_mpi_create(MPI_COMM_WORLD, 0, &ring) || clattn_ring_mpi_transport(ring, &transport))
+        return puts(clattn_ring_mpi_last_error()), 1;
+    printf("rank %d of %d: %s\n", transport.rank, transport.ranks, clattn_status_name(CLATTN_SUCCESS));
+    clattn_ring_mpi_release(&ring);
+    MPI_Finalize();
+}
+MPI
+    cp "$work/ranks/ranks.c" "$work/ranks/ranks_cpp.cpp"
+    cat >"$work/ranks/CMakeLists.txt" <<'CMAKE'
+cmake_minimum_required(VERSION 3.13)
+project(ranks C CXX)
+find_package(clattn 0.1 COMPONENTS no_such_component)
+if(clattn_FOUND)
+  message(FATAL_ERROR "no_such_component was found")
+endif()
+find_package(clattn 0.1 REQUIRED COMPONENTS mpi)
+add_executable(ranks ranks.c)
+add_executable(ranks_cpp ranks_cpp.cpp)
+target_link_libraries(ranks clattn::clattn_mpi)
+target_link_libraries(ranks_cpp clattn::clattn_mpi)
+CMAKE
+    quietly cmake -S "$work/ranks" -B "$work/cmake_ranks" -DCMAKE_PREFIX_PATH="$prefix"
+    quietly cmake --build "$work/cmake_ranks"
+    for program in ranks ranks_cpp; do
+        [ "$("$work/cmake_ranks/$program")" = "rank 0 of 1: CLATTN_SUCCESS" ] || exit 1
+    done
+    echo "cmake_ranks: both run"
+}
+if [ -f "$prefix/include/clattn/ring_mpi.h" ]; then
+    ranks_by_cmake
+fi
 tar -C "$(dirname "$prefix")" -czf "$work/clattn.tar.gz" "$(basename "$prefix")"
 rm -r "$work/root"
 by_cmake cmake_fetched -DARCHIVE="$work/clattn.tar.gz"
