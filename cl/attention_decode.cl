@@ -1,8 +1,9 @@
-/* Attention for few queries and many keys: as attention_forward.cl, but the query heads that share a kv head are rows of
- * one block (PACKED), so that a key is loaded once for all of them, and the keys of a block may be split over
+/* Attention for few queries and many keys: as attention_forward.cl, but the query heads that share a kv head are rows
+ * of one block (PACKED), so that a key is loaded once for all of them, and the keys of a block may be split over
  * work-groups (Flash-Decoding), whose partial results attention_decode_combine.cl puts together. Splits count from the
  * first key that a block sees; those beyond its last, by the lengths on the device, find nothing. Parameters:
- * attention_block.clh and the tile back-end; SPLIT (1: partial results go to the workspace, and OUT_ELEMENT is fp32). */
+ * attention_block.clh and the tile back-end; SPLIT (1: partial results go to the workspace, and OUT_ELEMENT is
+ * fp32). */
 #include "attention_block.clh"
 #include "split.clh"
 

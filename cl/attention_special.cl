@@ -1,5 +1,5 @@
-/* NaN and infinities in the values of unfused attention. The product P V would carry them into every row, 0 times such a
- * value being NaN, also where a row must not see the key: it is made with a finite copy of V (attention_pack.cl), and
+/* NaN and infinities in the values of unfused attention. The product P V would carry them into every row, 0 times such
+ * a value being NaN, also where a row must not see the key: it is made with a finite copy of V (attention_pack.cl), and
  * afterwards the rows that see a special value get it. Parameters: attention_rows.clh. */
 #include "attention_rows.clh"
 

@@ -1,5 +1,5 @@
-/* A loss scale that grows after steps that went well and shrinks after one that overflowed; a single work-item. The state:
- * the scale's bits, good steps since it last changed, steps that overflowed, steps. */
+/* A loss scale that grows after steps that went well and shrinks after one that overflowed; a single work-item. The
+ * state: the scale's bits, good steps since it last changed, steps that overflowed, steps. */
 
 static inline int count_on(int steps) {
     return steps < 0x7fffffff ? steps + 1 : steps;

@@ -1,5 +1,5 @@
-/* dweight and dbias from the teams' parts: a work-group takes LANES neighbouring columns and cuts the teams into SLICES,
- * which meet in local memory. The order of the sums is fixed. */
+/* dweight and dbias from the teams' parts: a work-group takes LANES neighbouring columns and cuts the teams into
+ * SLICES, which meet in local memory. The order of the sums is fixed. */
 
 /* Parameters: dtypes are numbers of clattn_dtype, 0 where the tensor is absent. */
 #ifndef DWEIGHT_DTYPE

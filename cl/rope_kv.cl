@@ -1,7 +1,7 @@
 /* Turns new queries and keys by their positions and appends keys and values to a cache. A work-item takes one unit of a
- * token's row, for some heads one after the other: a pair of packets that turn together, whose angles it works out once,
- * or a packet that is only converted. So that queries may be turned in place, nobody else reads what it writes. Of a
- * cache of codes in blocks a unit is a block. */
+ * token's row, for some heads one after the other: a pair of packets that turn together, whose angles it works out
+ * once, or a packet that is only converted. So that queries may be turned in place, nobody else reads what it writes.
+ * Of a cache of codes in blocks a unit is a block. */
 
 /* Parameters, all given by src/rope_kv.c. A dtype is a number of clattn_dtype, 0 where the tensor is absent.
  *

@@ -1,6 +1,6 @@
-/* Self-test of what attention's pipeline is made of: maps, copies, barriers, the products of a tile group, registers that
- * change hands. One work-group. Input, output and judgement are those of selftest_tile.cl, with
- * 64 columns and steps; maps are kept behind the output. */
+/* Self-test of what attention's pipeline is made of: maps, copies, barriers, the products of a tile group, registers
+ * that change hands. One work-group. Input, output and judgement are those of selftest_tile.cl, with 64 columns and
+ * steps; maps are kept behind the output. */
 #include "pipeline.clh"
 
 #define SIZE 64

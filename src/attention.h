@@ -19,8 +19,8 @@ float attention_scale(const clattn_attention_op *op);
 clattn_status attention_check(clattn_context *context, const clattn_attention_op *op, enum check_access results);
 /* What the choice depends on, of a checked struct. */
 void attention_describe(const clattn_attention_op *op, struct problem *problem);
-/* The same of a checked merge. Where another operation has added MODIFIER_SEQUENCES to the problem, rows whose lse in the
- * last operand has the bits of ATTENTION_UNWRITTEN are not written: a signalling NaN, which no arithmetic gives. */
+/* The same of a checked merge. Where another operation has added MODIFIER_SEQUENCES to the problem, rows whose lse in
+ * the last operand has the bits of ATTENTION_UNWRITTEN are not written: a signalling NaN, which no arithmetic gives. */
 #define ATTENTION_UNWRITTEN 0x7fa00000
 void attention_merge_describe(const clattn_attention_merge_op *op, struct problem *problem);
 /* "<start>_f16_d128_causal__fma_64x64" */

@@ -67,9 +67,9 @@ static clattn_status count_jobs(const clattn_attention_op *op, const struct prob
     return CLATTN_SUCCESS;
 }
 
-/* What is done to scores besides, soft caps and biases, wants registers: two groups have more than three, and more still
- * where they do not hold queries that are long. (On an H200, softcap=30: D64 1.27 ms instead of 1.50, D128 1.55 instead of
- * 1.60 at 16 heads of 8192.) */
+/* What is done to scores besides, soft caps and biases, wants registers: two groups have more than three, and more
+ * still where they do not hold queries that are long. (On an H200, softcap=30: D64 1.27 ms instead of 1.50, D128 1.55
+ * instead of 1.60 at 16 heads of 8192.) */
 static struct parameters suit_modifiers(const struct problem *problem, const struct choice *choice) {
     enum { SHORT = 64 };
     const unsigned bends = MODIFIER_SOFTCAP | MODIFIER_BIAS;

@@ -79,8 +79,8 @@ static size_t larger(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
-/* What passes through local memory between the two products, and what work-items exchange. As P_FLOATS and those after it
- * in cl/attention_block.clh. */
+/* What passes through local memory between the two products, and what work-items exchange. As P_FLOATS and those after
+ * it in cl/attention_block.clh. */
 static size_t scratch_bytes(const struct attention_plan *plan) {
     const int rows = attention_plan_queries(plan), keys = attention_plan_keys(plan);
     const bool shared = plan->shares > 1;

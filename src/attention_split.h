@@ -22,13 +22,13 @@ struct attention_split_task {
     bool even;          /* all blocks see as many keys, as far as the host knows */
 };
 
-/* As many splits as give a unit of a GPU 16 work-groups (of a CPU 4), so that sequences of different lengths balance; but
- * chunks of at least 128 keys (CPU: 512) and of 32 keys a row (CPU: 16), so that partial results, which are written and
- * read again, stay few beside keys and values. Smaller chunks, of 128 keys, where units would be left empty otherwise.
- * Where blocks are even, splits that all fit at once and take three of four places come before that: they end together.
- * (On an H200, 64 sequences of 1024 keys take 72 us so and 89 us in twice as many work-groups, which do not fit.)
- * Work-groups so large that a unit holds one or two run in waves: even blocks get the fewest splits that leave hardly more
- * of the waves' places free than any others. */
+/* As many splits as give a unit of a GPU 16 work-groups (of a CPU 4), so that sequences of different lengths balance;
+ * but chunks of at least 128 keys (CPU: 512) and of 32 keys a row (CPU: 16), so that partial results, which are written
+ * and read again, stay few beside keys and values. Smaller chunks, of 128 keys, where units would be left empty
+ * otherwise. Where blocks are even, splits that all fit at once and take three of four places come before that: they
+ * end together. (On an H200, 64 sequences of 1024 keys take 72 us so and 89 us in twice as many work-groups, which do
+ * not fit.) Work-groups so large that a unit holds one or two run in waves: even blocks get the fewest splits that
+ * leave hardly more of the waves' places free than any others. */
 struct attention_split attention_split_of(const struct device_facts *facts, const struct attention_split_task *task);
 
 /* With a given chunk, or where that is 0 with a given number of splits: both rounded to what the keys need. */

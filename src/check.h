@@ -7,9 +7,9 @@
 
 enum check_access { CHECK_INPUT, CHECK_OUTPUT };
 
-/* Present: memory kind, dtype, rank within [1,4], dims >= 0, strides >= 0 (and, for outputs, no two elements on one address),
- * offset >= 0, buffer belongs to the context's cl_context, last element inside the buffer (64-bit overflow refused).
- * A tensor with a zero dim needs no valid buffer. */
+/* Present: memory kind, dtype, rank within [1,4], dims >= 0, strides >= 0 (and, for outputs, no two elements on one
+ * address), offset >= 0, buffer belongs to the context's cl_context, last element inside the buffer (64-bit overflow
+ * refused). A tensor with a zero dim needs no valid buffer. */
 clattn_status check_tensor(clattn_context *context, const char *name, const clattn_tensor *tensor,
                            enum check_access access);
 clattn_status check_rank(const char *name, const clattn_tensor *tensor, int rank);

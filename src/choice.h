@@ -15,10 +15,10 @@ struct choice {
     bool preferred;  /* the variant is one that a tuning row prefers */
 };
 
-/* Takes launch->variant; else, unless there are launch->parameters, the variant that a tuning row prefers; else the first
- * that accepts, in order of preference. A row that refuses is logged with its reason; one whose capabilities fail their
- * self-test falls to the next. launch may be NULL. run_selftest false: facts are believed; the choice is the same as
- * with it unless it says `untested`. UNSUPPORTED with all reasons where nothing is left. */
+/* Takes launch->variant; else, unless there are launch->parameters, the variant that a tuning row prefers; else the
+ * first that accepts, in order of preference. A row that refuses is logged with its reason; one whose capabilities fail
+ * their self-test falls to the next. launch may be NULL. run_selftest false: facts are believed; the choice is the same
+ * as with it unless it says `untested`. UNSUPPORTED with all reasons where nothing is left. */
 clattn_status choice_make(clattn_context *context, const struct problem *problem, const clattn_launch *launch,
                           int64_t tuning_size, bool run_selftest, struct choice *out);
 

@@ -74,7 +74,7 @@ void list_plan_free(struct list_plan *plan);
 /* plan->launches commands. */
 clattn_status list_plan_enqueue(const struct list_plan *plan, const clattn_op *op, struct sequence *sequence);
 
-/* ---- members of struct operation that all have, and what the others need ------------------------------------------ */
+/* ---- members of struct operation that all have, and what the others need ----------------------------------------- */
 
 int64_t list_tuning_size(const struct problem *problem); /* elements */
 clattn_status list_operation_plan(clattn_context *context, const clattn_op *op, const struct problem *problem,

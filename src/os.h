@@ -18,7 +18,8 @@ typedef pthread_cond_t os_condition;
 void os_condition_init(os_condition *condition);
 void os_condition_destroy(os_condition *condition);
 void os_wake_all(os_condition *condition);
-/* Waits under the lock until woken, for no reason at times; false where os_time_ns() has passed the deadline. 0: none. */
+/* Waits under the lock until woken, for no reason at times; false where os_time_ns() has passed the deadline. 0:
+ * none. */
 bool os_wait(os_condition *condition, os_mutex *mutex, uint64_t deadline_ns);
 
 const char *os_environment(const char *name); /* NULL where unset or empty-valued is returned as "" */

@@ -1,6 +1,6 @@
-/* Registers: a work-group starts with equal shares of the register file for all work-items, and those that fetch give to
- * those that compute. What is taken must be there: the sum over all groups may not exceed the shares at the start, or the
- * kernel waits for ever. */
+/* Registers: a work-group starts with equal shares of the register file for all work-items, and those that fetch give
+ * to those that compute. What is taken must be there: the sum over all groups may not exceed the shares at the start,
+ * or the kernel waits for ever. */
 #include "pipeline_size.h"
 #include "program_nvidia.h"
 

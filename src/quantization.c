@@ -1,4 +1,5 @@
-/* Codes are looked at as bytes: of CLATTN_I4 every row and every block starts at one, which is what makes that exact. */
+/* Codes are looked at as bytes: of CLATTN_I4 every row and every block starts at one, which is what makes that
+ * exact. */
 #include "quantization.h"
 #include "status.h"
 #include "tensor.h"

@@ -1,8 +1,8 @@
 /* Keys and values of all ranks on their way through one: from the device or the rank before into host memory, on to the
- * next rank, and up to the device. The host has two slots, of which step s uses number s % 2. The device has two, or one
- * where there are but two ranks: step s, from 1 on, uses number (s - 1) % 2; the first is this rank's own block's on its
- * way to the host before that. Where ranks share their memory the host has one slot, which holds the rank's own block
- * throughout, and others are read where they are. */
+ * next rank, and up to the device. The host has two slots, of which step s uses number s % 2. The device has two, or
+ * one where there are but two ranks: step s, from 1 on, uses number (s - 1) % 2; the first is this rank's own block's
+ * on its way to the host before that. Where ranks share their memory the host has one slot, which holds the rank's own
+ * block throughout, and others are read where they are. */
 #ifndef CLATTN_RING_STAGE_H
 #define CLATTN_RING_STAGE_H
 

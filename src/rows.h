@@ -27,11 +27,12 @@ struct rows {
     bool narrow;  /* all of them are 16 bits wide */
 };
 
-/* Numbers the rows along an axis of up to ROWS_VIEWS tensors of one shape. Absent tensors have views of zeros; the first
- * is present and has whole rows. */
+/* Numbers the rows along an axis of up to ROWS_VIEWS tensors of one shape. Absent tensors have views of zeros; the
+ * first is present and has whole rows. */
 void rows_of(const clattn_tensor *const *tensors, int count, int axis, struct rows *rows);
 
-/* The same where the others hold results of another length: neighbours and alignment are looked at in the first only. */
+/* The same where the others hold results of another length: neighbours and alignment are looked at in the first
+ * only. */
 void rows_of_first(const clattn_tensor *const *tensors, int count, int axis, struct rows *rows);
 
 /* Sizes as softmax takes them (softmax_plan_make()), from a planned choice. */

@@ -153,7 +153,7 @@ static bool mma_holds(const struct device_facts *facts, size_t items, const void
 /* Sizes of buffers, above what mma_shape() needs: A 32 x 32, BT 32 x 32, V 32 x 32. */
 enum { MMA_IN = 3 * 32 * 32 * 2, MMA_OUT = (2 * 32 * 32 + 2 * 32 + 1) * 4 };
 
-/* ---- pipeline: what attention's is made of ------------------------------------------------------------------------ */
+/* ---- pipeline: what attention's is made of ----------------------------------------------------------------------- */
 
 /* As cl/selftest_pipeline.cl has it: 64 rows a group, 64 columns, 64 steps. */
 static struct tile_shape pipeline_tile(void) {
@@ -212,7 +212,7 @@ static bool pipeline_holds(const struct device_facts *facts, size_t items, const
 /* A 128 x 64, BT and V 64 x 64; sums, and room for three maps behind them. */
 enum { PIPELINE_IN = 256 * 64 * 2, PIPELINE_OUT = (2 * 128 * 64 + 2 * 128 + 1) * 4 + 1024 };
 
-/* ---- grid: a chain of groups --------------------------------------------------------------------------------------- */
+/* ---- grid: a chain of groups ------------------------------------------------------------------------------------- */
 
 enum { GRID_GROUPS = 512, GRID_ITEMS = 64 };
 

@@ -1,5 +1,5 @@
-/* The self-tests themselves, as a table: tiny kernels of each capability, what it is fed and how its answer is judged. A
- * new capability with a test is a kernel in cl/ and a row here.
+/* The self-tests themselves, as a table: tiny kernels of each capability, what it is fed and how its answer is judged.
+ * A new capability with a test is a kernel in cl/ and a row here.
  *
  * Every test kernel takes two buffers, (const __global uchar *in, __global uchar *out), and runs once. */
 #ifndef CLATTN_SELFTEST_TRIALS_H

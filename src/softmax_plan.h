@@ -55,9 +55,9 @@ void softmax_rows_of(const struct softmax_tensors *tensors, int axis, bool write
 void softmax_rows_unmerged(const clattn_tensor *x, const clattn_tensor *y, struct softmax_rows *rows);
 
 /* Sizes for a schedule, from the device's limits and the parameters "group", "team", "vector" and those of tickets,
- * "blocks" (of a chunk) and "lag" (in MiB), and of held rows, "packets" (of a work-item), "local_packets" (of these) and
- * "patience"; "registers" (of a work-item, on NVIDIA's devices). 0 or absent: chosen here. An argument error where a
- * parameter cannot be; what is chosen here always can. */
+ * "blocks" (of a chunk) and "lag" (in MiB), and of held rows, "packets" (of a work-item), "local_packets" (of these)
+ * and "patience"; "registers" (of a work-item, on NVIDIA's devices). 0 or absent: chosen here. An argument error where
+ * a parameter cannot be; what is chosen here always can. */
 clattn_status softmax_plan_make(const struct device_facts *facts, enum schedule schedule,
                                 const struct softmax_rows *rows, const struct parameters *parameters,
                                 struct softmax_plan *plan);

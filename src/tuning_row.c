@@ -1,5 +1,5 @@
-/* Reads a row's fields. A file may come from anywhere, so that every field is checked; each reader returns NULL, or what
- * is wrong. */
+/* Reads a row's fields. A file may come from anywhere, so that every field is checked; each reader returns NULL, or
+ * what is wrong. */
 #include "tuning_row.h"
 #include "pipeline_size.h"
 #include "tensor.h"

@@ -281,8 +281,8 @@ static size_t modifiers_of(const clattn_attention_op *op) {
 }
 
 /* All variants where head dim and value dim are 64, or where CLATTN_TEST_FULL is set; else one of them, another for
- * each kind of program. With modifiers the 16-bit types, whose code differs from that of fp32 in loads and stores alone,
- * take the preferred one and one more in turn. */
+ * each kind of program. With modifiers the 16-bit types, whose code differs from that of fp32 in loads and stores
+ * alone, take the preferred one and one more in turn. */
 static size_t due_variants(const struct attention_data *data, const char **names, size_t count) {
     const struct reference_attention *p = &data->problem;
     const size_t modifiers = modifiers_of(&data->settings);

@@ -1,5 +1,5 @@
-/* Gradients of attention with known answers, from public fault reports: masked rows, corners of causal limits, soft caps,
- * heads that share keys, a repeated bias, a single key. Numbers worked out elsewhere. */
+/* Gradients of attention with known answers, from public fault reports: masked rows, corners of causal limits, soft
+ * caps, heads that share keys, a repeated bias, a single key. Numbers worked out elsewhere. */
 #include "gradient_data.h"
 #include "reference.h"
 

@@ -12,8 +12,8 @@ struct gradient_request {
     const char *parameters;
 };
 
-/* One variant (NULL: the library's choice): runs twice, demands equal bits, untouched guards and inputs. Whatever has no
- * influence holds the data's gap. request may be NULL. What was not asked for is NULL in the result. */
+/* One variant (NULL: the library's choice): runs twice, demands equal bits, untouched guards and inputs. Whatever has
+ * no influence holds the data's gap. request may be NULL. What was not asked for is NULL in the result. */
 struct reference_gradients gradients_run(const struct gradient_data *data, const struct gradient_request *request,
                                          const char *variant);
 /* Fails unless each element is within twice the plain version's error and one ulp. */

@@ -1,6 +1,6 @@
 /* Gradients of attention: known answers, dtypes, sizes off the tile, wide heads, what a call may leave out, zero sizes,
- * repeated runs and calls that must be refused. Modifiers in all combinations are in test_attention_backward_property.c.
- */
+ * repeated runs and calls that must be refused. Modifiers in all combinations are in
+ * test_attention_backward_property.c. */
 #include "gradient_harness.h"
 
 #include <clattn/training.h>
@@ -24,8 +24,8 @@ static void compare_published(const struct gradient_case *c, const struct refere
         }
 }
 
-/* A02, A13, A22, A38, A50, by variants in turn, since every kind of case is programs of its own. The tolerance is fixed:
- * of a few numbers the plain version may happen to make no error at all. */
+/* A02, A13, A22, A38, A50, by variants in turn, since every kind of case is programs of its own. The tolerance is
+ * fixed: of a few numbers the plain version may happen to make no error at all. */
 static void gives_the_published_values(void **state) {
     (void)state;
     for (size_t i = 0; i < gradient_case_count; i++) {

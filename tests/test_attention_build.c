@@ -1,6 +1,6 @@
 /* How long programs of attention take to build: every variant, at the head dims that models have, without modifiers and
- * with all of them. In seconds of the processor, which other work on the machine does not lengthen; PoCL compiles in one
- * thread. Prints the longest; none may take more than three. */
+ * with all of them. In seconds of the processor, which other work on the machine does not lengthen; PoCL compiles in
+ * one thread. Prints the longest; none may take more than three. */
 #include "attention_harness.h"
 
 #include <stdio.h>

@@ -10,7 +10,8 @@
 
 enum { D = 64, KV_HEADS = 2, PAGE = 4, BATCH = 3 };
 
-/* shape: of the whole, but for the soft cap that all have; nk = prefix + the most keys that a sequence has of its own. */
+/* shape: of the whole, but for the soft cap that all have; nk = prefix + the most keys that a sequence has of its
+ * own. */
 struct shared {
     struct attention_case shape;
     int64_t prefix;

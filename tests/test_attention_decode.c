@@ -271,7 +271,7 @@ static void every_modifier(void **state) {
     attention_data_free(&data);
 }
 
-/* ---- beside a tuning row ------------------------------------------------------------------------------------------ */
+/* ---- beside a tuning row ----------------------------------------------------------------------------------------- */
 
 static clattn_context *context_with_row(const char *variant, const char *values) {
     char text[256], *folder = temporary_folder(), *path = temporary_path(folder, "tuning.json");

@@ -32,7 +32,7 @@ static struct attention_result run(struct attention_data *data, const char *vari
     return result;
 }
 
-/* ---- merges -------------------------------------------------------------------------------------------------------- */
+/* ---- merges ------------------------------------------------------------------------------------------------------ */
 
 /* (o, lse) of rows, as attention gives them. */
 struct states {
@@ -93,7 +93,7 @@ static void expect_empty(const struct states *states) {
         assert_true(states->lse[i] == -(double)INFINITY);
 }
 
-/* ---- the cases ----------------------------------------------------------------------------------------------------- */
+/* ---- the cases --------------------------------------------------------------------------------------------------- */
 
 static double nothing(const int64_t at[4], int64_t flat) {
     (void)at, (void)flat;

@@ -17,7 +17,8 @@ static cl_mem large;
 static bool ran_somewhere;
 static int64_t slot_size; /* elements of 16 bits */
 
-/* More than 2^31 elements of 16 bits; where the device's largest buffer is smaller, still more than 2^31 of the mask. */
+/* More than 2^31 elements of 16 bits; where the device's largest buffer is smaller, still more than 2^31 of the
+ * mask. */
 static bool make_large(void) {
     const uint64_t wanted = UINT64_C(9) << 29, least = UINT64_C(9) << 28;
     cl_ulong most = 0;

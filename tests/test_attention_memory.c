@@ -51,8 +51,8 @@ struct places {
     cl_mem parent[VIEWS], part[VIEWS];
 };
 
-/* How they lie there: behind `origin` bytes as a sub-buffer (0: a whole buffer), elements in front of the first one, and
- * elements less than the last one needs. */
+/* How they lie there: behind `origin` bytes as a sub-buffer (0: a whole buffer), elements in front of the first one,
+ * and elements less than the last one needs. */
 struct place {
     size_t origin;
     int64_t offset, missing;

@@ -1,5 +1,5 @@
-/* Random problems: shapes, head maps, layouts, dtypes, any subset of modifiers, NaN and infinity in all that must not be
- * read; against the oracle. The seed is printed. Programs are few, because each takes seconds to compile, and every
+/* Random problems: shapes, head maps, layouts, dtypes, any subset of modifiers, NaN and infinity in all that must not
+ * be read; against the oracle. The seed is printed. Programs are few, because each takes seconds to compile, and every
  * program gets many problems. */
 #include "random_problem.h"
 

@@ -47,8 +47,8 @@ static struct attention_data quantised(const struct attention_case *shape, clatt
     return data;
 }
 
-/* Every format is a program of its own: they take the variants that stage tiles in turn, which share the code that reads
- * codes; CLATTN_TEST_FULL=1 gives all. */
+/* Every format is a program of its own: they take the variants that stage tiles in turn, which share the code that
+ * reads codes; CLATTN_TEST_FULL=1 gives all. */
 static size_t due_variants(const struct attention_data *data, const char **names, size_t limit) {
     static size_t turn;
     const size_t all = attention_variants(data, names, limit);
@@ -201,8 +201,8 @@ static void spoil_block(struct attention_data *data, struct attention_codes *cod
                                                        codes->zeros[row * blocks + block], data->dtype);
 }
 
-/* A scale of NaN or infinity in a key or a value, and a scale so large that values overflow, reach the rows that see the
- * key and no other. */
+/* A scale of NaN or infinity in a key or a value, and a scale so large that values overflow, reach the rows that see
+ * the key and no other. */
 static void spoilt_scales_spoil_what_sees_them(void **state) {
     const double scales[] = {(double)NAN, INFINITY, 60000}; /* one goes to each variant, two of the first */
     struct attention_case shape = shape_of("spoilt scale", D, D);

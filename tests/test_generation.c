@@ -1,6 +1,6 @@
 /* Generation token by token, as a runtime does it: pages from the pool, rotate and append, attention over the cache, in
- * 2,000 steps of two sequences, of which the second forks off the first on the way. Every 100th step is held against the
- * prefill of all tokens so far and against the oracle. */
+ * 2,000 steps of two sequences, of which the second forks off the first on the way. Every 100th step is held against
+ * the prefill of all tokens so far and against the oracle. */
 #include "reference.h"
 #include "support.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- dtypes, operands, layouts ------------------------------------------------------------------------------------ */
+/* ---- dtypes, operands, layouts ----------------------------------------------------------------------------------- */
 
 static void both_norms_by_every_way(void **state) {
     (void)state;
@@ -79,7 +79,7 @@ static void strided_rows(void **state) {
     }
 }
 
-/* ---- A42: lengths ------------------------------------------------------------------------------------------------- */
+/* ---- A42: lengths ------------------------------------------------------------------------------------------------ */
 
 static void row_lengths(void **state) {
     static const int64_t lengths[] = {1,    2,    3,    7,    31,   32,   33,    63,    64,    65,
@@ -105,7 +105,7 @@ static void no_rows_no_columns(void **state) {
     }
 }
 
-/* ---- A54, A55: squares, zeros, eps -------------------------------------------------------------------------------- */
+/* ---- A54, A55: squares, zeros, eps ------------------------------------------------------------------------------- */
 
 static void expect_row(clattn_norm_function function, clattn_dtype dtype, double eps, int64_t columns,
                        double (*value)(int64_t), double (*want)(int64_t), double absolute, double relative) {
@@ -180,7 +180,7 @@ static void zero_rows_and_eps(void **state) {
     expect_row(CLATTN_RMS_NORM, CLATTN_F32, 1e-5, 100, all_tiny, root_of_eps, 0, 1e-4);
 }
 
-/* ---- A56: cancellation -------------------------------------------------------------------------------------------- */
+/* ---- A56: cancellation ------------------------------------------------------------------------------------------- */
 
 static double from_40000(int64_t c) {
     return 40000 + (double)c;
@@ -222,7 +222,7 @@ static void alike_elements_give_the_bias(void **state) {
     norm_free(&problem);
 }
 
-/* ---- A58: rounding; NaN ------------------------------------------------------------------------------------------- */
+/* ---- A58: rounding; NaN ------------------------------------------------------------------------------------------ */
 
 /* x times a weight, RMS 1: the row is two elements, of which the first tells. */
 static void expect_rounding(clattn_dtype dtype, double weight, double want) {
@@ -262,7 +262,7 @@ static void nan_spoils_its_row_alone(void **state) {
     }
 }
 
-/* ---- refusals ----------------------------------------------------------------------------------------------------- */
+/* ---- refusals ---------------------------------------------------------------------------------------------------- */
 
 static void refuse(const clattn_norm_op *op, const char *word) {
     assert_int_equal(clattn_supported(device.clattn, &op->head, NULL), CLATTN_INVALID_ARGUMENT);

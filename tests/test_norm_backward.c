@@ -76,7 +76,7 @@ static void set_dtypes(struct problem *problem, clattn_dtype x, clattn_dtype dy,
     round_all(problem->weight, problem->norm.columns, weight);
 }
 
-/* ---- what is right ------------------------------------------------------------------------------------------------ */
+/* ---- what is right ----------------------------------------------------------------------------------------------- */
 
 struct results {
     double *dx, *dweight, *dbias;
@@ -111,7 +111,7 @@ static void answer(const struct problem *problem, struct results *want, struct r
     round_all(plain->dbias, columns, problem->out_dtype);
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------ */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 struct run {
     clattn_norm_backward_op op;
@@ -247,7 +247,7 @@ static void check(const struct problem *problem, enum row_ways ways) {
     check_with(problem, ways, NULL, 0);
 }
 
-/* ---- tests -------------------------------------------------------------------------------------------------------- */
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
 
 /* A57: three dims, known numbers. */
 static void more_than_two_axes(void **state) {

@@ -95,7 +95,7 @@ static void write_scalar(const struct test_tensor *tensor, double value) {
                                   NULL, NULL));
 }
 
-/* ---- the host's step ---------------------------------------------------------------------------------------------- */
+/* ---- the host's step --------------------------------------------------------------------------------------------- */
 
 struct answer {
     double *value[VIEWS];
@@ -173,7 +173,7 @@ static struct reference_optimizer sgd_step(const clattn_sgd_op *op, double scale
                                         .begins = begins};
 }
 
-/* ---- single steps ------------------------------------------------------------------------------------------------- */
+/* ---- single steps ------------------------------------------------------------------------------------------------ */
 
 static const int64_t small[] = {1}, odd[] = {29}, none[] = {0}, large[] = {40001}, matrix[] = {9, 16};
 static const struct test_layout apart = {0, {24, 1}}, turned = {0, {1, 9}}, shifted = {3, {1}},
@@ -284,7 +284,7 @@ static void as_few_launches_as_arguments_allow(void **state) {
     end(&t);
 }
 
-/* ---- skipping ----------------------------------------------------------------------------------------------------- */
+/* ---- skipping ---------------------------------------------------------------------------------------------------- */
 
 static void assert_untouched(const struct training *t) {
     for (int v = 0; v < VIEWS; v++)
@@ -324,7 +324,7 @@ static void nothing_to_do_is_a_step(void **state) {
     end(&t);
 }
 
-/* ---- a training --------------------------------------------------------------------------------------------------- */
+/* ---- a training -------------------------------------------------------------------------------------------------- */
 
 enum { SIZE = 61, STEPS = 60 };
 
@@ -442,7 +442,7 @@ static void the_same_bits_twice(void **state) {
     end(&t[1]);
 }
 
-/* ---- what is refused ---------------------------------------------------------------------------------------------- */
+/* ---- what is refused --------------------------------------------------------------------------------------------- */
 
 static void refuse(const clattn_op *op, const char *word) {
     assert_int_equal(clattn_supported(device.clattn, op, NULL), CLATTN_INVALID_ARGUMENT);

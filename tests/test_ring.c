@@ -99,8 +99,8 @@ static void sizes_of(int32_t ranks, bool passes, size_t *device_bytes, size_t *h
     ring_problem_free(&problem);
 }
 
-/* Twice the ranks, half the memory: two fp32 results, and a block of keys and values where there are two ranks, else two
- * blocks. */
+/* Twice the ranks, half the memory: two fp32 results, and a block of keys and values where there are two ranks, else
+ * two blocks. */
 static void memory_falls_as_one_by_ranks(void **state) {
     (void)state;
     size_t device_bytes[2], host_bytes[2];

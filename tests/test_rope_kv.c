@@ -96,7 +96,8 @@ static void strided(void **state) {
     rope_check(&problem, "rows that are not aligned, fp16");
 }
 
-/* q, k and v as one tensor of 3 x 2 heads, q turned where it lies, and k and v of the cache row by row in one buffer. */
+/* q, k and v as one tensor of 3 x 2 heads, q turned where it lies, and k and v of the cache row by row in one
+ * buffer. */
 static void packed(void **state) {
     enum { ROWS = 4, HEADS = 2, D = 8, PITCH = 3 * HEADS * D, CACHE = 9 };
     const int64_t in_dims[] = {ROWS, PITCH}, cache_dims[] = {HEADS, CACHE, 2, D};

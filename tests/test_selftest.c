@@ -323,8 +323,8 @@ static void a_failed_capability_gives_the_next_variant(void **state) {
     clattn_context_release(&context);
 }
 
-/* The fake's binaries are no assembly text: programs that have to be retargeted fail to build, and what is left is used.
- */
+/* The fake's binaries are no assembly text: programs that have to be retargeted fail to build, and what is left is
+ * used. */
 static void a_driver_that_cannot_be_retargeted_gives_the_next_variant(void **state) {
     const struct problem problem = {.op = CLATTN_OP_ATTENTION,
                                     .dtype = CLATTN_F16,

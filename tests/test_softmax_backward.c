@@ -160,7 +160,7 @@ static void check(const struct problem *problem, enum row_ways ways) {
     free(dx);
 }
 
-/* ---- A53 ---------------------------------------------------------------------------------------------------------- */
+/* ---- A53 --------------------------------------------------------------------------------------------------------- */
 
 static void expect(clattn_softmax_function function, int64_t columns, const double *y, const double *dy,
                    const double *want) {
@@ -195,7 +195,7 @@ static void known_numbers_in_every_place(void **state) {
     expect(CLATTN_SOFTMAX, 4, even, one, quarter);
 }
 
-/* ---- against the oracle ------------------------------------------------------------------------------------------- */
+/* ---- against the oracle ------------------------------------------------------------------------------------------ */
 
 static void lengths_by_every_way(void **state) {
     static const int64_t lengths[] = {1, 33, 200, 1000, 4097, 20000};

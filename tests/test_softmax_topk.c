@@ -35,7 +35,7 @@ static struct problem rows_of(int64_t rows, int64_t columns, int k) {
     return problem;
 }
 
-/* ---- what is right ------------------------------------------------------------------------------------------------ */
+/* ---- what is right ----------------------------------------------------------------------------------------------- */
 
 struct results {
     double *values, *indices, *lse;
@@ -74,7 +74,7 @@ static void answer(const struct problem *problem, struct results *want, struct r
     free(indices);
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------ */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 struct run {
     clattn_softmax_topk_op op;
@@ -176,7 +176,7 @@ static void check(const struct problem *problem) {
     free_results(&plain);
 }
 
-/* ---- tests -------------------------------------------------------------------------------------------------------- */
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
 
 static void lengths_and_counts(void **state) {
     static const struct {

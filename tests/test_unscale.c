@@ -97,7 +97,7 @@ static uint64_t launches(void) {
     return statistics.kernel_launches;
 }
 
-/* ---- values ------------------------------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
 static const int64_t small[] = {1}, odd[] = {17}, none[] = {0}, large[] = {100003}, matrix[] = {13, 24},
                      cube[] = {3, 5, 7};
@@ -172,7 +172,7 @@ static void as_few_launches_as_arguments_allow(void **state) {
     }
 }
 
-/* ---- the flag ----------------------------------------------------------------------------------------------------- */
+/* ---- the flag ---------------------------------------------------------------------------------------------------- */
 
 static void put(const struct gradients *g, int i, int64_t position, double value) {
     const clattn_tensor *view = &g->x_view[i];
@@ -250,7 +250,7 @@ static void nothing_to_do_clears_the_flag(void **state) {
     end(&g);
 }
 
-/* ---- what is refused ---------------------------------------------------------------------------------------------- */
+/* ---- what is refused --------------------------------------------------------------------------------------------- */
 
 static void refuse(const clattn_unscale_op *op, const char *word) {
     clattn_launch launch;

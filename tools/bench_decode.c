@@ -1,5 +1,5 @@
-/* The suite decode of clattn bench: what an inference runtime does all day, few queries against a long cache. Inputs are
- * rotated over buffers, so that no call finds a cache filled by the one before. */
+/* The suite decode of clattn bench: what an inference runtime does all day, few queries against a long cache. Inputs
+ * are rotated over buffers, so that no call finds a cache filled by the one before. */
 #include "bench.h"
 #include "command.h"
 

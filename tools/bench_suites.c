@@ -1,5 +1,5 @@
-/* The suites softmax, norms, attention and nvidia-forward of clattn bench: fixed lists of shapes, made smaller where the
- * device is small. */
+/* The suites softmax, norms, attention and nvidia-forward of clattn bench: fixed lists of shapes, made smaller where
+ * the device is small. */
 #include "bench.h"
 #include "command.h"
 

@@ -34,7 +34,8 @@ static int take_settings(clattn_attention_op *op, struct settings *settings) {
     return settings_integer(settings, "max_k", &op->max_k, NULL);
 }
 
-/* Masks have no layout but their own; pages come [page, row, head, dim] unless page_layout says [page, head, row, dim]. */
+/* Masks have no layout but their own; pages come [page, row, head, dim] unless page_layout says [page, head, row,
+ * dim]. */
 static int take_orders(struct job *job, struct settings *settings) {
     int page_layout = 0;
     FORWARD(job_take_layout(job, settings));

@@ -1,4 +1,5 @@
-/* What the parts of the operation attention share: its inputs, its rows as the oracle sees them, and random problems. */
+/* What the parts of the operation attention share: its inputs, its rows as the oracle sees them, and random
+ * problems. */
 #ifndef TOOLS_JOB_ATTENTION_H
 #define TOOLS_JOB_ATTENTION_H
 

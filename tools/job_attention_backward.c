@@ -1,6 +1,6 @@
 /* Attention's gradients as a job. What the forward call leaves, o and lse, comes from files, or the forward operation
- * makes it of a random problem. Small problems are one row for the oracle, which covers every gradient; of large ones it
- * covers rows of dq. */
+ * makes it of a random problem. Small problems are one row for the oracle, which covers every gradient; of large ones
+ * it covers rows of dq. */
 #include "command.h"
 #include "job_attention.h"
 
@@ -187,8 +187,8 @@ static void leave_rows(const struct reference_attention *p, const struct referen
     }
 }
 
-/* A sink's gradient is one sum of many terms, in which the plain version may be right by chance: half a unit in the last
- * place of each term is allowed in every case. */
+/* A sink's gradient is one sum of many terms, in which the plain version may be right by chance: half a unit in the
+ * last place of each term is allowed in every case. */
 static void widen_sinks(const struct reference_attention *p, const double *o, const double *lse, const double *dout,
                         const double *dlse, const double *want, double *plain) {
     for (int64_t head = 0; head < p->heads; head++) {

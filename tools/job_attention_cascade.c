@@ -65,7 +65,8 @@ static struct job_rows rows(const struct job *job) {
                              .cost = keys * (double)(4 * op->q.dims[COLUMN] + 2 * op->v.dims[COLUMN])};
 }
 
-/* Rows of the prefix and then of the sequence, for the row's head; NULL where memory is short. The caller frees them. */
+/* Rows of the prefix and then of the sequence, for the row's head; NULL where memory is short. The caller frees
+ * them. */
 static double *join(const struct job *job, struct job_cache *cache, const char *name,
                     const struct reference_attention *problem, const struct reference_row *at) {
     const bool is_k = name[0] == 'k';

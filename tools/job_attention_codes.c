@@ -1,6 +1,6 @@
-/* Quantised keys and values as the command knows them: codes in the arrays k and v, scales and zeros beside them, and the
- * settings that say how they are stored. Random problems are made of floats first, which are kept: how far the codes
- * move a result is shown beside its errors. */
+/* Quantised keys and values as the command knows them: codes in the arrays k and v, scales and zeros beside them, and
+ * the settings that say how they are stored. Random problems are made of floats first, which are kept: how far the
+ * codes move a result is shown beside its errors. */
 #include "command.h"
 #include "job_attention.h"
 

@@ -128,8 +128,8 @@ static int take_offsets(struct random_problem *problem, const char *key, int64_t
     return EXIT_OK;
 }
 
-/* ragged= cuts queries and keys into sequences (queries alone where keys come in pages), ragged_k= keys alone or keys in
- * another way than queries. */
+/* ragged= cuts queries and keys into sequences (queries alone where keys come in pages), ragged_k= keys alone or keys
+ * in another way than queries. */
 static int add_offsets(struct random_problem *problem) {
     int64_t offsets[MAX_SEQUENCES + 1], sequences = problem->batch;
     const char *k_key = settings_text(problem->settings, "ragged_k") ? "ragged_k" : "ragged";

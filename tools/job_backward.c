@@ -1,5 +1,5 @@
-/* Gradients of softmax and the norms as jobs. The oracle covers dx; dweight and dbias, which are sums over all rows, are
- * the tests' business. */
+/* Gradients of softmax and the norms as jobs. The oracle covers dx; dweight and dbias, which are sums over all rows,
+ * are the tests' business. */
 #include "command.h"
 #include "job.h"
 

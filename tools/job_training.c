@@ -1,5 +1,5 @@
-/* Casts, unscaling and the optimizers as jobs. The oracle looks at single elements; whole lists, flags and series of steps
- * are the tests' business. With tensors=N a job's tensors are handed over as a list of N parts. */
+/* Casts, unscaling and the optimizers as jobs. The oracle looks at single elements; whole lists, flags and series of
+ * steps are the tests' business. With tensors=N a job's tensors are handed over as a list of N parts. */
 #include "command.h"
 #include "job.h"
 
@@ -25,7 +25,7 @@ static const char *first_name(const struct job *job) {
     return is_optimizer(job) ? "grad" : "x";
 }
 
-/* ---- tensors ------------------------------------------------------------------------------------------------------ */
+/* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
 static int add_like(struct job *job, const char *name, const struct job_shape *shape) {
     struct job_shape whole = *shape;
@@ -82,7 +82,7 @@ static int require_master(struct job *job, const char *name, bool may_be_made) {
     return EXIT_OK;
 }
 
-/* ---- settings ----------------------------------------------------------------------------------------------------- */
+/* ---- settings ---------------------------------------------------------------------------------------------------- */
 
 static int take_list(struct job *job, struct settings *settings) {
     int64_t tensors = 1;
@@ -182,7 +182,7 @@ static int arrange(struct job *job, struct settings *settings) {
     }
 }
 
-/* ---- the call ----------------------------------------------------------------------------------------------------- */
+/* ---- the call ---------------------------------------------------------------------------------------------------- */
 
 static int64_t elements_of(const struct job *job) {
     return (int64_t)job_find(job, first_name(job))->host.count;
@@ -250,7 +250,7 @@ static clattn_status call(clattn_context *context, const clattn_op *op, const cl
     }
 }
 
-/* ---- the oracle --------------------------------------------------------------------------------------------------- */
+/* ---- the oracle -------------------------------------------------------------------------------------------------- */
 
 /* The flag is no element's. */
 static struct job_rows rows(const struct job *job) {

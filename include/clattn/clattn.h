@@ -228,7 +228,7 @@ CLATTN_API clattn_status clattn_prepare(clattn_context *context, const clattn_op
 /* The call itself, whichever op is: clattn_attention() of a clattn_attention_op, and so on. */
 CLATTN_API clattn_status clattn_enqueue(clattn_context *context, const clattn_op *op, const clattn_launch *launch);
 
-/* ---- quantised keys and values ------------------------------------------------------------------------------------ */
+/* ---- quantised keys and values ----------------------------------------------------------------------------------- */
 
 /* How codes of four bits lie in bytes. */
 typedef enum clattn_nibbles {

@@ -21,8 +21,8 @@ extern "C" {
  * Every output is optional and written whole: rows past lengths and keys that no query sees get zeros, also where there
  * are no queries at all; rows of no sequence are not written. dk and dv are sums over the query heads that share them.
  * What masks hide has no gradient and no influence, whatever it holds; nor has a row that sees no key. Nothing is added
- * up by atomics: the result is the same on every run. Not with page_table or quantised keys and values. Outputs must not
- * overlap each other or any input. */
+ * up by atomics: the result is the same on every run. Not with page_table or quantised keys and values. Outputs must
+ * not overlap each other or any input. */
 typedef struct clattn_attention_backward_op {
     clattn_op head;
     clattn_attention_op attention;
@@ -39,8 +39,8 @@ CLATTN_API clattn_status clattn_attention_backward(clattn_context *context, cons
  *
  *   x, dy, dsum, dx [..,C]  weight, dweight, dbias [C]   as in clattn_norm_op
  *
- * All but x, dy and dx are optional. dx = (gradient of y's part) + dsum, the gradient that reaches the sum elsewhere; it
- * is that of x and of the residual alike. dweight and dbias are sums over all rows, in a fixed order; they need
+ * All but x, dy and dx are optional. dx = (gradient of y's part) + dsum, the gradient that reaches the sum elsewhere;
+ * it is that of x and of the residual alike. dweight and dbias are sums over all rows, in a fixed order; they need
  * workspace. dx may be exactly x, dy or dsum; other overlap is refused. No rows or no columns: nothing written. */
 typedef struct clattn_norm_backward_op {
     clattn_op head;
@@ -58,8 +58,8 @@ CLATTN_API clattn_status clattn_norm_backward(clattn_context *context, const cla
  *
  *   softmax: dx = scale * y * (dy - sum(y dy))   log-softmax: dx = scale * (dy - exp(y) * sum(dy))
  *
- * y, dy and dx have the same dims, any strides and a dtype each; rows of up to 2^24 elements. dx may be exactly y or dy;
- * other overlap is refused. */
+ * y, dy and dx have the same dims, any strides and a dtype each; rows of up to 2^24 elements. dx may be exactly y or
+ * dy; other overlap is refused. */
 typedef struct clattn_softmax_backward_op {
     clattn_op head;
     clattn_softmax_function function;

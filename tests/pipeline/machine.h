@@ -1,7 +1,7 @@
-/* A model of the machine that attention's pipeline is written for, so far as its kernels see it through the contracts of
- * tile/nvidia_wgmma.clh and stage/nvidia_bulk.clh. A work-group is a thread, its work-items are coroutines that change
- * places wherever they meet or wait, in an order that the seed decides. Copies and products take place at any time
- * between being asked for and being waited for; until then what they write is NaN. */
+/* A model of the machine that attention's pipeline is written for, so far as its kernels see it through the contracts
+ * of tile/nvidia_wgmma.clh and stage/nvidia_bulk.clh. A work-group is a thread, its work-items are coroutines that
+ * change places wherever they meet or wait, in an order that the seed decides. Copies and products take place at any
+ * time between being asked for and being waited for; until then what they write is NaN. */
 #ifndef MACHINE_H
 #define MACHINE_H
 

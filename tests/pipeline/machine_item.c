@@ -1,5 +1,5 @@
-/* What kernels ask of work-items: who they are, meetings, exchanges inside a warp, and the processor's functions. Called
- * through the models and builtins.cl. */
+/* What kernels ask of work-items: who they are, meetings, exchanges inside a warp, and the processor's functions.
+ * Called through the models and builtins.cl. */
 #include "machine_core.h"
 #include "reference.h"
 

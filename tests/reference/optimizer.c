@@ -1,4 +1,5 @@
-/* One element of a step of AdamW and of SGD, in double precision and the plain way in fp32, and the loss scale's rule. */
+/* One element of a step of AdamW and of SGD, in double precision and the plain way in fp32, and the loss scale's
+ * rule. */
 #include "reference.h"
 
 #include <math.h>

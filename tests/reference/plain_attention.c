@@ -1,11 +1,11 @@
 /* Attention the plain way in the precision that the kernels have: fp32 arithmetic, P and the result rounded to their
  * storage types. Its error against the oracle is the yardstick for every variant.
  *
- * "The plain way" leaves open in which order sums are taken, and whether P is divided by its sum before it is rounded or
- * the result afterwards, as everything does that works block by block. The error of one such way is a single draw. It is
- * small by chance where a few scores decide: in a row of one or two keys, or where one row's scores are far larger than
- * all others'. So many ways are gone, and of their results the one farthest from the oracle's counts, element by
- * element. A model of a faultless kernel (sums upward, each step rounded once) exceeds twice that in fp32 in
+ * "The plain way" leaves open in which order sums are taken, and whether P is divided by its sum before it is rounded
+ * or the result afterwards, as everything does that works block by block. The error of one such way is a single draw.
+ * It is small by chance where a few scores decide: in a row of one or two keys, or where one row's scores are far
+ * larger than all others'. So many ways are gone, and of their results the one farthest from the oracle's counts,
+ * element by element. A model of a faultless kernel (sums upward, each step rounded once) exceeds twice that in fp32 in
  *
  *     rows, keys         1, 1     1, 2     3, 2     1, 16
  *     3 orders of sums   1.6 %    1.9 %    0.8 %    0.5 %

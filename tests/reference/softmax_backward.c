@@ -1,4 +1,5 @@
-/* Gradients of softmax and log-softmax of one row, from the result y: in double precision, and the plain way in fp32. */
+/* Gradients of softmax and log-softmax of one row, from the result y: in double precision, and the plain way in
+ * fp32. */
 #include "reference.h"
 
 #include <math.h>
