@@ -86,8 +86,8 @@ struct random_program random_program(uint64_t seed, uint64_t number) {
 /* ---- layouts ----------------------------------------------------------------------------------------------------- */
 
 /* The axes in any order, each with room to spare; the innermost dense where it must be. aligned: to 8 elements, where
- * their number allows it. */
-static struct test_layout random_layout(const clattn_tensor *shape, bool dense, bool aligned) {
+ * their number allows it, or where they may be rounded up to that. */
+static struct test_layout random_layout(const clattn_tensor *shape, bool dense, bool aligned, bool rounds) {
     const int64_t unit = aligned ? 8 : 1;
     struct test_layout layout = {.offset = chance(50) ? unit * pick(0, 40) : 0};
     int order[CLATTN_MAX_RANK] = {0, 1, 2, 3};
@@ -102,7 +102,7 @@ static struct test_layout random_layout(const clattn_tensor *shape, bool dense, 
         layout.strides[outer] = 1;
     for (int i = outer - 1; i >= 0; i--) {
         extent += chance(33) ? unit * pick(0, 9) : 0;
-        if (extent % unit != 0 && chance(50)) /* of a plane, whose innermost axis is any number of keys */
+        if (rounds && extent % unit != 0 && chance(50))
             extent += unit - extent % unit;
         layout.strides[order[i]] = extent;
         extent *= shape->dims[order[i]] > 0 ? shape->dims[order[i]] : 1;
@@ -125,7 +125,9 @@ static void lay_out_input(const struct random_program *program, const clattn_ten
                           struct test_layout *layout, const struct test_layout **used, bool dense) {
     if (!values)
         return;
-    *layout = random_layout(shape, dense, program->aligned);
+    const bool is_plane =
+        shape->rank == 4 && shape->dims[3] != program->head_dim && shape->dims[3] != program->value_dim;
+    *layout = random_layout(shape, dense, program->aligned, is_plane);
     if (shape->rank == 4 && chance(15))
         repeat_axis(layout, shape, values, (int)pick(0, dense ? 1 : 3));
     *used = layout;
@@ -135,9 +137,9 @@ static void lay_out(const struct random_program *program, struct attention_data 
     const clattn_attention_op *op = &data->settings;
     clattn_tensor o = op->q;
     o.dims[3] = program->value_dim;
-    layouts->o = random_layout(&o, true, program->aligned);
+    layouts->o = random_layout(&o, true, program->aligned, false);
     o.rank = 3;
-    layouts->lse = random_layout(&o, false, false);
+    layouts->lse = random_layout(&o, false, false, false);
     data->layout_o = &layouts->o;
     data->layout_lse = &layouts->lse;
     lay_out_input(program, &op->q, data->q, &layouts->q, &data->layout_q, true);
