@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs a test program as several ranks of MPI on this machine. A rank that fails ends all of them.
 # Usage: mpirun.sh [--killed] RANKS PROGRAM [ARGUMENT...]
-#   --killed   a rank will be killed: mpirun must end within 10 seconds, and not with success
+#   --killed   a rank says that it will be killed ("is killed"): from then on mpirun must end within 10 seconds, and
+#              not with success
 set -uo pipefail
 killed=false
 if [ "$1" = --killed ]; then
@@ -27,9 +28,16 @@ export CMOCKA_TEST_ABORT=1
 if ! $killed; then
     exec timeout 600 mpirun -n "$ranks" "$@"
 fi
-SECONDS=0
-timeout --kill-after=5 30 mpirun -n "$ranks" "$@"
-status=$?
-echo "mpirun ended with $status after $SECONDS s"
-[ "$status" -eq 77 ] && exit 77
-[ "$status" -ne 0 ] && [ "$SECONDS" -lt 10 ]
+timeout --kill-after=5 300 mpirun -n "$ranks" "$@" | {
+    killed_at=
+    while IFS= read -r line; do
+        echo "$line"
+        [[ $line != *"is killed"* ]] || killed_at=${killed_at:-$EPOCHSECONDS}
+    done
+    echo "mpirun ended $((EPOCHSECONDS - ${killed_at:-0})) s later"
+    [ -n "$killed_at" ] && [ $((EPOCHSECONDS - killed_at)) -lt 10 ]
+}
+statuses=("${PIPESTATUS[@]}")
+echo "with status ${statuses[0]}"
+[ "${statuses[0]}" -ne 77 ] || exit 77
+[ "${statuses[0]}" -ne 0 ] && [ "${statuses[1]}" -eq 0 ]

@@ -6,8 +6,10 @@
 clattn_packages=(
     gcc g++ meson ninja-build pkg-config python3
     ocl-icd-opencl-dev opencl-headers pocl-opencl-icd
-    libclblast-dev libcjson-dev libxxhash-dev libcmocka-dev libopenmpi-dev openmpi-bin
+    libclblast-dev libcjson-dev libxxhash-dev libcmocka-dev
 )
+# shellcheck disable=SC2034
+mpi_packages=(libopenmpi-dev openmpi-bin) # for libclattn_mpi
 
 say() {
     printf '== %s\n' "$*"

@@ -28,7 +28,7 @@ for argument in "$@"; do
     esac
 done
 
-install_packages "${clattn_packages[@]}"
+install_packages "${clattn_packages[@]}" "${mpi_packages[@]}"
 if $install_only; then
     exit
 fi

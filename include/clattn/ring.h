@@ -58,10 +58,10 @@ typedef struct clattn_ring_message {
 } clattn_ring_message;
 
 /* How bytes get from rank to rank: filled in by whoever implements it (clattn_ring_group_transport() for the threads
- * of one process). All callbacks of a rank are called from the thread that makes the rank's call. One that fails
- * returns anything but CLATTN_SUCCESS; the call then ends without a further callback, so that it is for the
- * transport to make callbacks of all other ranks fail soon, those that are blocked too, and not to touch the
- * messages' memory any more. */
+ * of one process, clattn/ring_mpi.h over MPI). All callbacks of a rank are called from the thread that makes the
+ * rank's call. One that fails returns anything but CLATTN_SUCCESS; the call then ends without a further callback, so
+ * that it is for the transport to make callbacks of all other ranks fail soon, those that are blocked too, and not to
+ * touch the messages' memory any more. */
 typedef struct clattn_ring_transport {
     size_t size; /* sizeof(clattn_ring_transport) */
     int32_t rank, ranks;
