@@ -80,7 +80,7 @@ static clattn_status duplicate(MPI_Comm communicator, clattn_ring_mpi *ring) {
         if (ring->timeout > 0 && waited >= ring->timeout)
             return refuse(CLATTN_PEER_FAILED, "another rank did not come within %g s", ring->timeout);
         code = MPI_Test(&ring->reduction, &done, MPI_STATUS_IGNORE);
-        ring_mpi_rest(waited);
+        ring_mpi_rest(waited, 0);
     }
     if (code == MPI_SUCCESS)
         code = MPI_Comm_set_errhandler(ring->communicator, MPI_ERRORS_RETURN);

@@ -48,7 +48,8 @@ clattn_status ring_mpi_listen(clattn_ring_mpi *ring);
 /* Tells the others that this rank leaves the ring. */
 void ring_mpi_leave(clattn_ring_mpi *ring);
 
-void ring_mpi_rest(double waited_seconds); /* between two questions whether something is done */
+/* Between two questions whether something is done; bytes: that are on their way. */
+void ring_mpi_rest(double waited_seconds, size_t bytes);
 bool ring_mpi_is_done(MPI_Request *request);
 
 #endif
