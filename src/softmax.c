@@ -179,6 +179,16 @@ static void keep_given(const struct parameters *given, struct parameters *kept) 
             parameters_put(kept, names[i], parameters_get(given, names[i], 0));
 }
 
+/* Rows of tuning count packets of several elements: not those of unaligned rows. */
+static void drop_packets(const clattn_softmax_op *op, struct choice *choice) {
+    struct softmax_rows rows;
+    rows_of(op, &rows);
+    if (choice->variant->schedule != SCHEDULE_HELD || choice->overridden || rows.aligned)
+        return;
+    parameters_put(&choice->parameters, "packets", 0);
+    parameters_put(&choice->parameters, "local_packets", 0);
+}
+
 /* A row may be made for a larger device: what does not fit this one is chosen anew. */
 static clattn_status softmax_plan(clattn_context *context, const clattn_op *head, const struct problem *problem,
                                   bool run_selftest, struct choice *choice) {
@@ -186,6 +196,7 @@ static clattn_status softmax_plan(clattn_context *context, const clattn_op *head
     (void)problem;
     (void)run_selftest;
     struct softmax_job job;
+    drop_packets((const clattn_softmax_op *)head, choice);
     clattn_status status = make_job(head, choice, &job);
     if (status == CLATTN_INVALID_ARGUMENT && !choice->overridden) {
         choice->parameters.count = 0;

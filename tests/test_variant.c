@@ -259,11 +259,15 @@ static void norms_leave_lanes_early(void **state) {
     struct device_facts facts = facts_with(0);
     struct problem problem = problem_of(CLATTN_OP_NORM);
     (void)state;
+    problem.dtype = CLATTN_F32;
     problem.columns = NORM_SUBGROUP_COLUMNS;
     assert_int_equal(variant_pick(&facts, &problem)->schedule, SCHEDULE_SUBGROUP);
     problem.columns++;
     assert_int_equal(variant_pick(&facts, &problem)->schedule, SCHEDULE_GROUP);
     assert_null(variant_refusal(variant_named(CLATTN_OP_NORM, "subgroup"), &facts, &problem));
+    problem.dtype = CLATTN_F16;
+    assert_int_equal(variant_pick(&facts, &problem)->schedule, SCHEDULE_SUBGROUP);
+    problem.dtype = CLATTN_F32;
     snprintf(facts.platform, sizeof facts.platform,
              "Portable Computing Language"); /* work-groups share no rows there */
     assert_int_equal(variant_pick(&facts, &problem)->schedule, SCHEDULE_SUBGROUP);
