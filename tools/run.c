@@ -110,8 +110,7 @@ static int complain_no_output(const struct job *job, const char *name) {
     for (size_t i = 0, used = 0; i < job->count && used < sizeof names; i++)
         if (job->tensors[i].output)
             used += (size_t)snprintf(names + used, sizeof names - used, " %s", job->tensors[i].name);
-    return complain(EXIT_USAGE, "%s has no output '%s'; with these inputs and settings there are:%s", job->kind->name,
-                    name, names);
+    return complain(EXIT_USAGE, "%s has no output '%s'; with these inputs there are:%s", job->kind->name, name, names);
 }
 
 /* Before anything runs. */

@@ -129,6 +129,6 @@ int settings_refuse_unknown(const struct settings *settings, const char *op) {
     for (size_t i = 0; i < settings->count; i++)
         if (!settings->items[i].used)
             return complain(EXIT_USAGE, "%s knows no setting '%s'; %s%s", op, settings->items[i].key,
-                            settings->known[0] ? "there are: " : "it takes none", settings->known);
+                            settings->known[0] ? "with these inputs there are: " : "it takes none", settings->known);
     return EXIT_OK;
 }
