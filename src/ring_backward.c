@@ -37,14 +37,13 @@ static struct ring_attention_part part_of(const clattn_ring_attention_backward_o
 static clattn_status check(clattn_context *context, const clattn_ring_attention_backward_op *op,
                            const clattn_ring_transport *transport) {
     const clattn_attention_backward_op *backward = &op->backward;
-    const struct ring_attention_part part = part_of(op);
     const struct {
         const char *name;
         const clattn_tensor *tensor;
     } required[] = {{"dq", &backward->dq}, {"dk", &backward->dk}, {"dv", &backward->dv}};
     struct problem problem = {.op = CLATTN_OP_ATTENTION_BACKWARD};
     bool empty = false;
-    FORWARD(check_op(context, &op->head, CLATTN_OP_RING_ATTENTION_BACKWARD, sizeof *op));
+    const struct ring_attention_part part = part_of(op);
     FORWARD(check_op(context, &backward->head, CLATTN_OP_ATTENTION_BACKWARD, sizeof *backward));
     FORWARD(ring_check_attention(context, &part, transport, CHECK_INPUT));
     for (size_t i = 0; i < sizeof required / sizeof *required; i++)
@@ -119,6 +118,7 @@ static clattn_status plan(clattn_context *context, const clattn_op *head, const 
                           bool run_selftest, struct ring_sizes *sizes) {
     const clattn_ring_attention_backward_op *op = (const clattn_ring_attention_backward_op *)head;
     struct layout layout;
+    FORWARD(check_op(context, head, CLATTN_OP_RING_ATTENTION_BACKWARD, sizeof *op)); /* before any of it is read */
     FORWARD(check(context, op, launch->transport));
     const struct ring_attention_part part = part_of(op);
     const struct ring_blocks blocks = ring_blocks_of(&part, launch->transport);

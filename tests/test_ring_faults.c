@@ -277,6 +277,26 @@ static void bad_launches_are_named_on_all_ranks(void **state) {
     ring_problem_free(&problem);
 }
 
+/* Of a ring of one, which nobody else waits for. */
+static void absent_operations_are_refused(void **state) {
+    (void)state;
+    clattn_ring_group *group = NULL;
+    clattn_ring_transport transport;
+    clattn_ring_launch launch;
+    struct ring_rank *rank = &ring_ranks[0];
+    CHECK(clattn_ring_group_create(1, 60000, &group));
+    CHECK(clattn_ring_group_transport(group, 0, &transport));
+    clattn_ring_launch_init(&launch, rank->device.queue, rank->copy_queue, &transport);
+    clattn_context *context = rank->device.clattn;
+    assert_int_equal(clattn_ring_attention(context, NULL, &launch), CLATTN_INVALID_ARGUMENT);
+    assert_string_equal(clattn_last_error(), "op is NULL");
+    assert_int_equal(clattn_ring_attention_backward(context, NULL, &launch), CLATTN_INVALID_ARGUMENT);
+    assert_string_equal(clattn_last_error(), "op is NULL");
+    assert_int_equal(clattn_ring_decode(context, NULL, &launch), CLATTN_INVALID_ARGUMENT);
+    assert_string_equal(clattn_last_error(), "op is NULL");
+    clattn_ring_group_release(&group);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_refused_rank_makes_all_return, ring_open),
@@ -286,6 +306,7 @@ int main(void) {
         cmocka_unit_test_setup(ranks_that_share_and_ranks_that_do_not_disagree, ring_open),
         cmocka_unit_test_setup(bad_operations_are_named, ring_open),
         cmocka_unit_test_setup(bad_launches_are_named_on_all_ranks, ring_open),
+        cmocka_unit_test_setup(absent_operations_are_refused, ring_open),
     };
     return support_main("ring_faults", tests, sizeof tests / sizeof *tests);
 }
