@@ -103,9 +103,14 @@ static clattn_status scratch_of(clattn_context *context, const clattn_attention_
     return most_workspace(context, &operation_attention_merge, &merge.head, &merge_problem, NULL, run_selftest, bytes);
 }
 
+/* No result is wanted; on all ranks alike, or some would wait for the others' parts. */
+static bool is_empty(const clattn_attention_op *op) {
+    return check_product(op->q.dims, 3) == 0 || (op->v.dims[COLUMN] == 0 && !tensor_is_present(&op->lse));
+}
+
 static uint64_t digest_of(const clattn_attention_op *op, int32_t ranks) {
-    const int64_t values[] = {CLATTN_OP_RING_DECODE, ranks,           op->q.dims[BATCH],
-                              op->q.dims[HEAD],      op->q.dims[ROW], op->v.dims[COLUMN]};
+    const int64_t values[] = {CLATTN_OP_RING_DECODE, ranks,       op->q.dims[BATCH], op->q.dims[HEAD], op->q.dims[ROW],
+                              op->v.dims[COLUMN],    is_empty(op)};
     return XXH64(values, sizeof values, 0);
 }
 
@@ -201,9 +206,7 @@ static clattn_status merge(struct rank *rank, cl_event *event) {
 }
 
 static void run_rank(struct rank *rank, cl_event *event) {
-    const bool empty = check_product(rank->op->q.dims, 3) == 0 ||
-                       (rank->op->v.dims[COLUMN] == 0 && !tensor_is_present(&rank->op->lse));
-    if (empty) { /* on all ranks */
+    if (is_empty(rank->op)) {
         ring_note(rank->talk, ring_chain_begin(&rank->chain, rank->chain.context, rank->launch));
         *event = rank->chain.last;
         rank->chain.last = NULL;

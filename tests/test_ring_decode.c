@@ -83,11 +83,33 @@ static void what_cannot_be_spread_is_refused(void **state) {
     ring_problem_free(&problem);
 }
 
+/* Values of no columns leave lse alone to be computed: the ranks that want it must not wait for one that does not. */
+static void ranks_that_want_a_result_and_ranks_that_do_not_disagree(void **state) {
+    (void)state;
+    struct attention_case shape = attention_shape("no values", 1, 2, 20, CLATTN_CAUSAL_NONE);
+    struct ring_problem problem = ring_decode_of(&shape, CLATTN_F32, 2);
+    clattn_ring_group *group = ring_upload(&problem, 60000);
+    for (int i = 0; i < 2; i++)
+        ring_ranks[i].decode.attention.v.dims[3] = ring_ranks[i].decode.attention.o.dims[3] = 0;
+    ring_run(2);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(ring_ranks[i].status, CLATTN_SUCCESS);
+    ring_ranks[1].decode.attention.lse.memory.kind = CLATTN_MEMORY_NONE;
+    ring_run(2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ring_ranks[i].status, CLATTN_INVALID_ARGUMENT);
+        assert_non_null(strstr(ring_ranks[i].text, "ranks disagree"));
+    }
+    ring_release(2, &group);
+    ring_problem_free(&problem);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(every_rank_gets_the_whole_result, ring_open),
         cmocka_unit_test_setup(positions_and_sinks_count_over_all_ranks, ring_open),
         cmocka_unit_test_setup(what_cannot_be_spread_is_refused, ring_open),
+        cmocka_unit_test_setup(ranks_that_want_a_result_and_ranks_that_do_not_disagree, ring_open),
     };
     return support_main("ring_decode", tests, sizeof tests / sizeof *tests);
 }
