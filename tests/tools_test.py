@@ -555,6 +555,7 @@ class Misuse(Case):
             ("ring", "split=halves"): "split=halves",
             ("ring", "speed=9"): "speed",
             ("ring", "--shape", "1,3,2,8,8", "ranks=1"): "3",
+            ("ring", "--dtype", "f32", "--shape", "1,1,1,1099511627776,4194304", "ranks=1"): "too large",
         }
         for words, reason in wrong.items():
             with self.subTest(words=words):
@@ -716,6 +717,11 @@ class Reports(Case):
         self.assertRegex(done.stdout, r"(?m)^softmax .* ok  group=64$")
         self.assertRegex(done.stdout, r"(?m)^softmax .* ok  group=128,vector=1$")
         self.assertEqual(len(re.findall(r"(?m)^softmax ", done.stdout)), 2)
+
+    def test_bench_takes_an_empty_list_of_parameters_for_the_choice_of_the_library(self):
+        for lists, rows in (("", 1), (";", 1), (";group=64", 2)):
+            said = self.ok("bench", "softmax", "--shape", "64,256", "--variant", "online", "--parameters", lists)
+            self.assertEqual(len(re.findall(r"(?m)^softmax .* ok", said)), rows, said)
 
     def test_ranks_are_measured_beside_one_device(self):
         for more in ((), ("backward=1", "overlap=0", "split=contiguous")):

@@ -98,15 +98,16 @@ static int measure_lists(struct bench *bench, struct measure *measure, const cha
     if (!lists)
         return measure_job(bench, measure, rival);
     measure->parameters = list;
-    for (size_t length; *lists && !interrupt_came(); lists += length + (lists[length] != 0)) {
-        length = strcspn(lists, ";");
+    do {
+        const size_t length = strcspn(lists, ";");
         if (length >= sizeof list)
             return complain(EXIT_USAGE, "--parameters: a list of more than %zu characters", sizeof list - 1);
         snprintf(list, sizeof list, "%.*s", (int)length, lists);
         const int one = measure_job(bench, measure, rival);
         code = code == EXIT_OK ? one : code; /* the others' results are not lost */
         measure->with_p = false;
-    }
+        lists += length + (lists[length] != 0);
+    } while (*lists && !interrupt_came());
     return code;
 }
 

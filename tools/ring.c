@@ -35,6 +35,14 @@ static const char help[] =
     "device.\n\n"
     "Example: clattn ring --shape 1,4,2,4096,64 ranks=1,2 causal=1 split=zigzag\n";
 
+/* Sums of a few tensors' bytes fit 64 bits. */
+static bool is_countable(const int64_t dims[5]) {
+    int64_t most = INT64_MAX / 64;
+    for (int i = 0; i < 5; i++)
+        most /= dims[i];
+    return most > 0;
+}
+
 static int parse_shape(const char *text, struct ring_setup *setup) {
     int64_t dims[5] = {1, 4, 4, 2048, 64};
     if (text && parse_integers(text, dims, 5) != 5)
@@ -42,6 +50,8 @@ static int parse_shape(const char *text, struct ring_setup *setup) {
     for (int i = 0; i < 5; i++)
         if (dims[i] < 1)
             return complain(EXIT_USAGE, "--shape: %lld is not at least 1", (long long)dims[i]);
+    if (!is_countable(dims))
+        return complain(EXIT_USAGE, "--shape %s: too large for any memory", text);
     setup->batch = dims[0], setup->heads = dims[1], setup->kv_heads = dims[2];
     setup->length = dims[3], setup->dim = dims[4];
     return EXIT_OK;
