@@ -10,7 +10,7 @@
  *
  * Where a call fails on one rank it fails on all of them: on the others with CLATTN_PEER_FAILED and a text that
  * names the rank. What was computed until then is undefined, nothing is running any more, and the next call may be
- * made. */
+ * made. A call without a valid launch or transport is what no other rank can learn of: there, abort. */
 #ifndef CLATTN_RING_H
 #define CLATTN_RING_H
 
