@@ -322,15 +322,17 @@ static int choose_held_packets(const struct device_facts *facts, const struct so
     return packets;
 }
 
-/* Some of a chunk's packets lie in local memory. */
+/* Some of a chunk's packets lie in local memory: no more than there are, and than it has room for. (A tuning row's number
+ * meets packets and groups that a caller asks for.) */
 static clattn_status take_local_packets(const struct device_facts *facts, const struct parameters *parameters,
                                         int packets, struct softmax_plan *plan) {
     enum { SPARE = 2048 }; /* bytes for reductions */
     const uint64_t bytes = (plan->packed ? 2u : 4u) * (uint64_t)plan->vector * (uint64_t)plan->group;
-    FORWARD(take(parameters, "local_packets", packets, &plan->local_packets));
-    RETURN_IF((uint64_t)plan->local_packets * bytes + SPARE > facts->local_memory && plan->local_packets > 0,
-              CLATTN_INVALID_ARGUMENT, "parameters: local_packets = %d takes more than the local memory of %llu bytes",
-              plan->local_packets, (unsigned long long)facts->local_memory);
+    FORWARD(take(parameters, "local_packets", MOST_PACKETS, &plan->local_packets));
+    if (plan->local_packets > packets)
+        plan->local_packets = packets;
+    while (plan->local_packets > 0 && (uint64_t)plan->local_packets * bytes + SPARE > facts->local_memory)
+        plan->local_packets /= 2;
     return CLATTN_SUCCESS;
 }
 

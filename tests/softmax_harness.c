@@ -183,6 +183,7 @@ static const struct softmax_way all_ways[] = {
     {"split_held", NULL},
     {"split_held", "packets=16"},
     {"split_held", "packets=16,local_packets=8"},
+    {"split_held", "packets=2,local_packets=8"}, /* no more than there are */
     {"split_held", "group=64,packets=2,patience=1"},
     {"split_held", "group=64,packets=8,local_packets=4"},
     {"split", NULL},

@@ -130,16 +130,26 @@ static void release(struct operation *t) {
     test_release(&t->lse);
 }
 
+/* Some variants want rows that are aligned, which those that were moved are not. */
+static bool takes(const clattn_attention_op *op, const char *variant) {
+    char reason[160] = "";
+    if (variant != NULL)
+        clattn_variant_question(device.clattn, &op->head, variant, reason, sizeof reason);
+    return reason[0] == 0;
+}
+
 /* Runs the problem with all its tensors moved. */
 static void run_moved(const struct attention_data *data, const struct place *place, const char *variant) {
     struct operation t = upload(data);
     clattn_attention_op op = t.inputs.op;
     const struct places places = move_all(&op, place);
-    test_run(&op.head, variant);
-    struct attention_result result = {values_at(&op.o, &places, O_VIEW, place),
-                                      values_at(&op.lse, &places, LSE_VIEW, place)};
-    attention_compare(data, &result, variant, 64);
-    attention_result_free(&result);
+    if (takes(&op, variant)) {
+        test_run(&op.head, variant);
+        struct attention_result result = {values_at(&op.o, &places, O_VIEW, place),
+                                          values_at(&op.lse, &places, LSE_VIEW, place)};
+        attention_compare(data, &result, variant, 64);
+        attention_result_free(&result);
+    }
     leave(&places);
     release(&t);
 }
@@ -267,16 +277,18 @@ static void operands_of_one_buffer(int64_t before, clattn_dtype dtype) {
     size_t index = 0;
     for (const char *variant; (variant = attention_next_variant(&data, &index));) {
         struct operation t = upload(&data);
-        struct attention_result expected = attention_run(&data, variant);
         clattn_attention_op op = t.inputs.op;
         struct places places = {{NULL}, {NULL}};
         cl_mem buffer = gather_all(&op, before, &places);
-        test_run(&op.head, variant);
-        struct attention_result result = {values_at(&op.o, &places, O_VIEW, &whole),
-                                          values_at(&op.lse, &places, LSE_VIEW, &whole)};
-        attention_same_rows(&data, variant, &result, &expected, 0, attention_row_count(&data));
-        attention_result_free(&result);
-        attention_result_free(&expected);
+        if (takes(&op, variant)) {
+            struct attention_result expected = attention_run(&data, variant);
+            test_run(&op.head, variant);
+            struct attention_result result = {values_at(&op.o, &places, O_VIEW, &whole),
+                                              values_at(&op.lse, &places, LSE_VIEW, &whole)};
+            attention_same_rows(&data, variant, &result, &expected, 0, attention_row_count(&data));
+            attention_result_free(&result);
+            attention_result_free(&expected);
+        }
         clReleaseMemObject(buffer);
         release(&t);
     }
