@@ -70,7 +70,7 @@ clattn_tensor clattn_tensor_dense(cl_mem buffer, clattn_dtype dtype, int32_t ran
 /* Its index from 0 on; -1 where the tensor has no such dim. */
 static int dim_of(const clattn_tensor *tensor, int32_t dim) {
     const int32_t rank = tensor->rank < CLATTN_MAX_RANK ? tensor->rank : CLATTN_MAX_RANK;
-    return dim < -rank || dim >= rank ? -1 : dim < 0 ? dim + rank : dim;
+    return rank < 1 || dim < -rank || dim >= rank ? -1 : dim < 0 ? dim + rank : dim;
 }
 
 clattn_tensor clattn_tensor_slice(clattn_tensor tensor, int32_t dim, int64_t first, int64_t count) {

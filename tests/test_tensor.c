@@ -95,6 +95,9 @@ static void views_that_the_tensor_lacks_have_no_rank(void **state) {
     assert_int_equal(clattn_tensor_transpose(packed(), -5, 1).rank, 0);
     far.rank = 77;
     assert_int_equal(clattn_tensor_transpose(far, 1, 70).rank, 0);
+    far.rank = INT32_MIN; /* whose negative is no number */
+    assert_int_equal(clattn_tensor_slice(far, 0, 0, 0).rank, 0);
+    assert_int_equal(clattn_tensor_transpose(far, 0, 0).rank, 0);
     far.rank = 0;
     assert_int_equal(clattn_tensor_slice(far, 0, 0, 0).rank, 0);
     assert_int_equal(clattn_tensor_slice(far, -1, 0, 0).rank, 0);
