@@ -102,10 +102,10 @@ static clattn_status take_first(clattn_context *context, const struct problem *p
 /* Does the caller give the parameter, or what says the same in another way? */
 static bool is_given(const struct parameters *given, const char *name) {
     static const char *const pairs[][2] = {{"chunk", "splits"}};
-    bool found = parameters_get(given, name, -1) >= 0;
+    bool found = parameters_have(given, name);
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         for (int k = 0; k < 2; k++)
-            found |= strcmp(name, pairs[i][k]) == 0 && parameters_get(given, pairs[i][1 - k], -1) >= 0;
+            found |= strcmp(name, pairs[i][k]) == 0 && parameters_have(given, pairs[i][1 - k]);
     return found;
 }
 

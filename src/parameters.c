@@ -16,6 +16,13 @@ int parameters_get(const struct parameters *set, const char *name, int fallback)
     return fallback;
 }
 
+bool parameters_have(const struct parameters *set, const char *name) {
+    for (int i = 0; i < set->count; i++)
+        if (strcmp(set->item[i].name, name) == 0)
+            return true;
+    return false;
+}
+
 bool parameters_put(struct parameters *set, const char *name, int value) {
     int i = 0;
     if (name[0] == '\0' || strlen(name) >= sizeof set->item[0].name)

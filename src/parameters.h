@@ -15,6 +15,7 @@ struct parameters {
     } item[PARAMETERS_MAX];
 };
 
+bool parameters_have(const struct parameters *set, const char *name);
 /* The value of name, or fallback where it is not in the set. */
 int parameters_get(const struct parameters *set, const char *name, int fallback);
 /* Adds or replaces; false where the set is full or the name too long. */

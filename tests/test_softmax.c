@@ -204,6 +204,13 @@ static void states_in_x_are_refused(void **state) {
     test_release(&other);
 }
 
+static bool variant_runs(const clattn_op *op, const char *variant) {
+    clattn_launch launch;
+    clattn_launch_init(&launch, device.queue);
+    launch.variant = variant;
+    return clattn_supported(device.clattn, op, &launch) == CLATTN_SUCCESS;
+}
+
 static void bad_parameters_are_refused(void **state) {
     static const char *const bad[] = {"team=3", "vector=2", "vector=16", "group=100000", "tile=4"};
     (void)state;
@@ -219,16 +226,13 @@ static void bad_parameters_are_refused(void **state) {
         launch.parameters = bad[i];
         support_expect(clattn_softmax(device.clattn, &op, &launch), CLATTN_INVALID_ARGUMENT, bad[i]);
     }
+    launch.variant = "split_held";
+    launch.parameters = "packets=-4"; /* not as if it were not given, where a tuning row has one */
+    if (variant_runs(&op.head, launch.variant))
+        support_expect(clattn_softmax(device.clattn, &op, &launch), CLATTN_INVALID_ARGUMENT, launch.parameters);
     test_untouched(&x, "x");
     test_release(&x);
     softmax_free(&problem);
-}
-
-static bool variant_runs(const clattn_op *op, const char *variant) {
-    clattn_launch launch;
-    clattn_launch_init(&launch, device.queue);
-    launch.variant = variant;
-    return clattn_supported(device.clattn, op, &launch) == CLATTN_SUCCESS;
 }
 
 static size_t workspace_of(const clattn_op *op, const char *variant, const char *parameters) {
