@@ -2,7 +2,6 @@
 #include "ring_call.h"
 #include "status.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 #define HOST_ALIGN 64

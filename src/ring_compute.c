@@ -11,12 +11,6 @@ enum { BATCH, HEAD, ROW, COLUMN };
 
 /* ---- commands in a row ------------------------------------------------------------------------------------------- */
 
-static void replace(cl_event *event, cl_event by) {
-    if (*event != NULL)
-        clReleaseEvent(*event);
-    *event = by;
-}
-
 clattn_status ring_chain_begin(struct ring_chain *chain, clattn_context *context, const clattn_ring_launch *launch) {
     memset(chain, 0, sizeof *chain);
     chain->context = context;
@@ -30,7 +24,7 @@ clattn_status ring_chain_begin(struct ring_chain *chain, clattn_context *context
 }
 
 void ring_chain_end(struct ring_chain *chain) {
-    replace(&chain->last, NULL);
+    ring_event_keep(&chain->last, NULL);
 }
 
 clattn_status ring_chain_add(struct ring_chain *chain, const clattn_op *op, cl_event after) {
@@ -45,7 +39,7 @@ clattn_status ring_chain_add(struct ring_chain *chain, const clattn_op *op, cl_e
         launch.parameters = chain->parameters;
     }
     FORWARD(operation_run(chain->context, op, op->kind, &launch));
-    replace(&chain->last, next);
+    ring_event_keep(&chain->last, next);
     return CLATTN_SUCCESS;
 }
 
@@ -58,7 +52,7 @@ clattn_status ring_chain_fill(struct ring_chain *chain, const clattn_tensor *den
     FORWARD_CL(clEnqueueFillBuffer(chain->launch.queue, dense->memory.as.buffer, &value, sizeof value,
                                    (size_t)dense->offset * sizeof value, bytes, after != NULL ? 2 : 1, events, &next),
                "clEnqueueFillBuffer");
-    replace(&chain->last, next);
+    ring_event_keep(&chain->last, next);
     return CLATTN_SUCCESS;
 }
 

@@ -18,6 +18,20 @@ size_t ring_device_bytes(const struct ring_blocks *blocks) {
     return (size_t)device_slots(blocks) * ring_slot_bytes(blocks);
 }
 
+/* ---- events ------------------------------------------------------------------------------------------------------ */
+
+void ring_event_keep(cl_event *event, cl_event by) {
+    if (*event != NULL)
+        clReleaseEvent(*event);
+    *event = by;
+}
+
+clattn_status ring_event_await(cl_event event) {
+    if (event != NULL)
+        FORWARD_CL(clWaitForEvents(1, &event), "clWaitForEvents of a transfer to or from the device");
+    return CLATTN_SUCCESS;
+}
+
 /* ---- places ------------------------------------------------------------------------------------------------------ */
 
 static int32_t device_slot(int32_t step) {
@@ -47,12 +61,6 @@ void ring_stage_begin(struct ring_stage *stage, clattn_context *context, const c
     stage->blocks = *blocks;
 }
 
-static void replace(cl_event *event, cl_event by) {
-    if (*event != NULL)
-        clReleaseEvent(*event);
-    *event = by;
-}
-
 clattn_status ring_stage_share(struct ring_stage *stage) {
     stage->shared = calloc((size_t)stage->blocks.ranks, sizeof *stage->shared);
     RETURN_IF(stage->shared == NULL, CLATTN_OUT_OF_HOST_MEMORY, "ring: out of host memory for %d ranks",
@@ -63,8 +71,8 @@ clattn_status ring_stage_share(struct ring_stage *stage) {
 void ring_stage_end(struct ring_stage *stage) {
     free(stage->shared);
     for (int i = 0; i < RING_SLOTS; i++) {
-        replace(&stage->copied[i], NULL);
-        replace(&stage->used[i], NULL);
+        ring_event_keep(&stage->copied[i], NULL);
+        ring_event_keep(&stage->used[i], NULL);
     }
 }
 
@@ -101,18 +109,15 @@ clattn_status ring_stage_pack(struct ring_stage *stage, const clattn_tensor *k, 
                                                     device_offset(stage, 0), bytes, ring_stage_host(stage, 0), 1,
                                                     &copied[1], &stage->copied[0]),
                                 "clEnqueueReadBuffer");
-    replace(&copied[0], NULL);
-    replace(&copied[1], NULL);
+    ring_event_keep(&copied[0], NULL);
+    ring_event_keep(&copied[1], NULL);
     FORWARD(status);
     FORWARD_CL(clFlush(launch->copy_queue), "clFlush");
     return CLATTN_SUCCESS;
 }
 
 clattn_status ring_stage_settle(struct ring_stage *stage, int32_t step) {
-    const cl_event event = stage->copied[step % RING_SLOTS];
-    if (event != NULL)
-        FORWARD_CL(clWaitForEvents(1, &event), "clWaitForEvents of a transfer to or from the device");
-    return CLATTN_SUCCESS;
+    return ring_event_await(stage->copied[step % RING_SLOTS]);
 }
 
 clattn_status ring_stage_upload(struct ring_stage *stage, int32_t step) {
@@ -125,13 +130,13 @@ clattn_status ring_stage_upload(struct ring_stage *stage, int32_t step) {
                                     ring_block_bytes(&stage->blocks, owner), host, used != NULL ? 1 : 0,
                                     used != NULL ? &used : NULL, &copied),
                "clEnqueueWriteBuffer");
-    replace(&stage->copied[step % RING_SLOTS], copied);
+    ring_event_keep(&stage->copied[step % RING_SLOTS], copied);
     FORWARD_CL(clFlush(launch->copy_queue), "clFlush");
     return CLATTN_SUCCESS;
 }
 
 clattn_status ring_stage_used(struct ring_stage *stage, int32_t step, cl_event event) {
     FORWARD_CL(clRetainEvent(event), "clRetainEvent");
-    replace(&stage->used[device_slot(step)], event);
+    ring_event_keep(&stage->used[device_slot(step)], event);
     return CLATTN_SUCCESS;
 }

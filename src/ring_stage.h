@@ -10,6 +10,11 @@
 
 enum { RING_SLOTS = 2 };
 
+/* An event of one's own in place of another, which is released; either may be NULL. */
+void ring_event_keep(cl_event *event, cl_event by);
+/* Waits for a transfer, if there is one. */
+clattn_status ring_event_await(cl_event event);
+
 size_t ring_slot_bytes(const struct ring_blocks *blocks);   /* that any block fits into; 0 for one rank */
 size_t ring_device_bytes(const struct ring_blocks *blocks); /* of all slots of the device */
 

@@ -15,16 +15,10 @@ void ring_sums_begin(struct ring_sums *sums, const clattn_ring_launch *launch,
     }
 }
 
-static void replace(cl_event *event, cl_event by) {
-    if (*event != NULL)
-        clReleaseEvent(*event);
-    *event = by;
-}
-
 void ring_sums_end(struct ring_sums *sums) {
     for (int i = 0; i < RING_SLOTS; i++)
-        replace(&sums->read[i], NULL);
-    replace(&sums->wrote, NULL);
+        ring_event_keep(&sums->read[i], NULL);
+    ring_event_keep(&sums->wrote, NULL);
 }
 
 size_t ring_sums_bytes(const struct ring_sums *sums, int32_t step) {
@@ -42,7 +36,7 @@ clattn_status ring_sums_upload(struct ring_sums *sums, int32_t step, clattn_tens
     FORWARD_CL(clEnqueueWriteBuffer(launch->copy_queue, launch->workspace.buffer, CL_FALSE, at, bytes, sums->in, 0,
                                     NULL, &wrote),
                "clEnqueueWriteBuffer");
-    replace(&sums->wrote, wrote);
+    ring_event_keep(&sums->wrote, wrote);
     FORWARD_CL(clFlush(launch->copy_queue), "clFlush");
     return CLATTN_SUCCESS;
 }
@@ -57,20 +51,14 @@ clattn_status ring_sums_read(struct ring_sums *sums, int32_t step, cl_event afte
     FORWARD_CL(clEnqueueReadBuffer(launch->copy_queue, launch->workspace.buffer, CL_FALSE, at, bytes, sums->out, 1,
                                    &after, &read),
                "clEnqueueReadBuffer");
-    replace(&sums->read[slot], read);
+    ring_event_keep(&sums->read[slot], read);
     FORWARD_CL(clFlush(launch->copy_queue), "clFlush");
     return CLATTN_SUCCESS;
 }
 
-static clattn_status wait_for(cl_event event) {
-    if (event != NULL)
-        FORWARD_CL(clWaitForEvents(1, &event), "clWaitForEvents of a transfer to or from the device");
-    return CLATTN_SUCCESS;
-}
-
 clattn_status ring_sums_settle(struct ring_sums *sums, int32_t step) {
-    FORWARD(wait_for(sums->wrote));
-    return step > 0 ? wait_for(sums->read[(step - 1) % RING_SLOTS]) : CLATTN_SUCCESS;
+    FORWARD(ring_event_await(sums->wrote));
+    return step > 0 ? ring_event_await(sums->read[(step - 1) % RING_SLOTS]) : CLATTN_SUCCESS;
 }
 
 void ring_sums_pass(struct ring_sums *sums) {
