@@ -225,7 +225,8 @@ CLATTN_API clattn_status clattn_workspace_size(clattn_context *context, const cl
 /* Builds what the call would build on first use, except what CLBlast compiles by itself at its first product. */
 CLATTN_API clattn_status clattn_prepare(clattn_context *context, const clattn_op *op, const clattn_launch *launch);
 
-/* The call itself, whichever op is: clattn_attention() of a clattn_attention_op, and so on. */
+/* The call itself, whichever op is: clattn_attention() of a clattn_attention_op, and so on; not of clattn/ring.h, whose
+ * calls take launches of their own. */
 CLATTN_API clattn_status clattn_enqueue(clattn_context *context, const clattn_op *op, const clattn_launch *launch);
 
 /* ---- quantised keys and values ----------------------------------------------------------------------------------- */
