@@ -550,6 +550,7 @@ class Misuse(Case):
             ("ring", "attention"): "no operation",
             ("ring", "ranks=0"): "ranks=0",
             ("ring", "ranks=two"): "ranks=two",
+            ("ring", "ranks=1" + 16 * ",2"): "up to 16",
             ("ring", "--shape", "1,2,3"): "B,HQ,HKV,N,D",
             ("ring", "--dtype", "i8"): "i8",
             ("ring", "split=halves"): "split=halves",

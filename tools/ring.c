@@ -62,7 +62,7 @@ static int parse_ranks(struct settings *settings, int64_t ranks[16], size_t *cou
     ranks[0] = 1, ranks[1] = 2, ranks[2] = 4;
     *count = text ? parse_integers(text, ranks, 16) : 3;
     if (*count == 0)
-        return complain(EXIT_USAGE, "ranks=%s: numbers are wanted", text);
+        return complain(EXIT_USAGE, "ranks=%s: up to 16 numbers are wanted", text);
     for (size_t i = 0; i < *count; i++)
         if (ranks[i] < 1 || ranks[i] > RING_TEAM_MOST)
             return complain(EXIT_USAGE, "ranks=%s: %lld is not within 1 .. %d", text, (long long)ranks[i],
