@@ -322,8 +322,8 @@ static int choose_held_packets(const struct device_facts *facts, const struct so
     return packets;
 }
 
-/* Some of a chunk's packets lie in local memory: no more than there are, and than it has room for. (A tuning row's number
- * meets packets and groups that a caller asks for.) */
+/* Some of a chunk's packets lie in local memory: no more than there are, and than it has room for. (A tuning row's
+ * number meets packets and groups that a caller asks for.) */
 static clattn_status take_local_packets(const struct device_facts *facts, const struct parameters *parameters,
                                         int packets, struct softmax_plan *plan) {
     enum { SPARE = 2048 }; /* bytes for reductions */
