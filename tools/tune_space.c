@@ -34,6 +34,9 @@ static const struct {
     {"group", {1, 16, 32, 64, 128, 256, 512, 1024}},
     {"vector", {1, 4, 8}},
     {"blocks", {0, 1, 2, 4, 8, 16, 32}},
+    {"packets", {0, 2, 4, 8, 16}},
+    {"local_packets", {0, 2, 4, 8, 16}},
+    {"sums", {0, 1, 2}},
 };
 
 static const int *find_declared(const char *name, size_t length, int *count) {
