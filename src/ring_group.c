@@ -6,7 +6,6 @@
 #include "status.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,8 +30,9 @@ struct member {
     clattn_ring_group *group;
     int32_t rank;
     struct request requests[RING_TAGS];
+    bool meets; /* a thread waits in meet() */
     bool reads; /* memory of other ranks, since share() */
-    char text[128];
+    const char *text;
 };
 
 struct clattn_ring_group {
@@ -107,7 +107,7 @@ static uint64_t deadline_of(const clattn_ring_group *group) {
 
 static clattn_status fail(struct member *member, const char *text) {
     clattn_ring_group *group = member->group;
-    snprintf(member->text, sizeof member->text, "%s", text);
+    member->text = text;
     group->broken = true;
     os_wake_all(&group->changed);
     return CLATTN_PEER_FAILED;
@@ -195,9 +195,13 @@ static clattn_status meet(struct member *member, uint64_t *values, int32_t count
     const uint64_t round = group->round, deadline = deadline_of(group);
     if (group->broken)
         return fail(member, "the group was aborted, or has failed before");
+    if (member->meets)
+        return fail(member, "two threads are the same rank");
+    member->meets = true;
     bring(group, values, count);
     while (group->round == round)
         FORWARD(wait_for_change(member, deadline));
+    member->meets = false;
     memcpy(values, group->result, (size_t)count * sizeof *values);
     return CLATTN_SUCCESS;
 }
@@ -266,7 +270,11 @@ static clattn_status group_max(void *user, uint64_t *values, int32_t count) {
 }
 
 static const char *group_error_text(void *user) {
-    return ((const struct member *)user)->text;
+    const struct member *member = user;
+    os_lock(&member->group->lock);
+    const char *text = member->text;
+    os_unlock(&member->group->lock);
+    return text;
 }
 
 clattn_status clattn_ring_group_transport(clattn_ring_group *group, int32_t rank, clattn_ring_transport *transport) {

@@ -183,6 +183,32 @@ static void shared_memory_is_the_others_until_they_are_done(void **state) {
     }
 }
 
+static void *meet_once(void *argument) {
+    struct rank *rank = argument;
+    uint64_t value = 0;
+    rank->status = rank->transport.max(rank->transport.user, &value, 1);
+    return NULL;
+}
+
+/* Or each would read what the absent rank has shared in an earlier call. */
+static void a_rank_that_is_there_twice_is_found(void **state) {
+    (void)state;
+    clattn_ring_group *group = NULL;
+    pthread_t threads[2];
+    assert_int_equal(clattn_ring_group_create(2, 60000, &group), CLATTN_SUCCESS);
+    for (int i = 0; i < 2; i++) {
+        ranks[i] = (struct rank){.status = CLATTN_SUCCESS};
+        assert_int_equal(clattn_ring_group_transport(group, 1, &ranks[i].transport), CLATTN_SUCCESS);
+        assert_int_equal(pthread_create(&threads[i], NULL, meet_once, &ranks[i]), 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(ranks[i].status, CLATTN_PEER_FAILED);
+    }
+    assert_non_null(ranks[1].transport.error_text(ranks[1].transport.user));
+    clattn_ring_group_release(&group);
+}
+
 static void sizes_that_differ_fail(void **state) {
     (void)state;
     clattn_ring_group *group = NULL;
@@ -223,6 +249,7 @@ int main(void) {
         cmocka_unit_test(a_rank_that_is_gone_is_waited_for_until_the_timeout),
         cmocka_unit_test(abort_wakes_those_who_wait),
         cmocka_unit_test(shared_memory_is_the_others_until_they_are_done),
+        cmocka_unit_test(a_rank_that_is_there_twice_is_found),
         cmocka_unit_test(sizes_that_differ_fail),
         cmocka_unit_test(bad_groups_are_refused),
     };
