@@ -117,13 +117,13 @@ static uint64_t digest_of(const clattn_attention_op *op, int32_t ranks) {
 static clattn_status plan(clattn_context *context, const clattn_op *head, const clattn_ring_launch *launch,
                           bool run_selftest, struct ring_sizes *sizes) {
     const clattn_ring_decode_op *op = (const clattn_ring_decode_op *)head;
-    const clattn_attention_op *attention = &op->attention;
     const int32_t ranks = launch->transport->ranks;
     struct problem problem = {.op = CLATTN_OP_ATTENTION};
     struct parts parts;
     bool empty = false;
     size_t scratch = 0;
     FORWARD(check_op(context, head, CLATTN_OP_RING_DECODE, sizeof *op));
+    const clattn_attention_op *attention = &op->attention;
     FORWARD(check_op(context, &attention->head, CLATTN_OP_ATTENTION, sizeof *attention));
     FORWARD(operation_attention.check(context, &attention->head, &problem, &empty));
     RETURN_IF(tensor_is_present(&attention->q_offsets), CLATTN_UNSUPPORTED,

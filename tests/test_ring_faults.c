@@ -18,7 +18,7 @@ static struct ring_problem passing_problem(void) {
 }
 
 static void expect_peers_told(int32_t bad, clattn_status status) {
-    char name[32];
+    char name[48];
     snprintf(name, sizeof name, "rank %d failed: CLATTN_", (int)bad);
     for (int32_t i = 0; i < RANKS; i++) {
         assert_int_equal(ring_ranks[i].status, i == bad ? status : CLATTN_PEER_FAILED);
