@@ -139,7 +139,7 @@ static struct ring_problem small_problem(void) {
 static clattn_status run_with_failure(int bad) {
     struct ring_rank *rank = &ring_ranks[own];
     const double begin = MPI_Wtime();
-    char name[32];
+    char name[48];
     snprintf(name, sizeof name, "rank %d failed: CLATTN_", bad);
     ring_run(ranks);
     assert_true(MPI_Wtime() - begin < MOST_SECONDS);
